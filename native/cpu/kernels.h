@@ -1,0 +1,75 @@
+// The CPU kernels behind one table of functions, compiled once for each instruction set.
+//
+// Every function gives bitwise the same result for a row whatever the number of rows, the thread that
+// computes it and the instruction set: sums have one fixed order (16 lanes, then a fixed tree), and
+// multiply-adds are fused in all three. Only ActivationKind::bf16 depends on the instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace specquant::cpu {
+
+constexpr int kTileRows = 16;         // output rows of a weight tile
+constexpr int kActivationGroup = 32;  // columns that share a scale of quantized activations
+
+enum class WeightKind { affine4, affine8, f16, bf16 };
+
+// Weights in the tile layout of docs/packed-format.md. `tiles` is not owned.
+struct Matrix {
+  WeightKind kind = WeightKind::f16;
+  int rows = 0;   // logical rows; the last tile is padded with zero weights
+  int cols = 0;   // a multiple of 32
+  int group = 0;  // columns of a weight group: 32, 64 or 128 (affine kinds)
+  const std::byte* tiles = nullptr;
+  int tile_count() const { return (rows + kTileRows - 1) / kTileRows; }
+  std::size_t tile_bytes() const;
+};
+
+// How the input of a matrix product is represented.
+//   f32  as it is                                             (with f16 weights: precision fp16)
+//   bf16 rounded to nearest even                              (with bf16 weights: precision bf16)
+//   i16  16-bit integers, one scale a group: absmax / 32767   (w4a16)
+//   i8   8-bit integers, one scale a group: absmax / 127      (w4a8, w8a8)
+//   u4   16 levels from minimum to maximum of the group, zero in steps of an eighth of a level,
+//        held as 8-bit integers 8·code − zero                 (w4a4)
+enum class ActivationKind { f32, bf16, i16, i8, u4 };
+
+// Rows of activations, packed for the kernels. Reused between calls; grows, never shrinks.
+struct PackedRows {
+  ActivationKind kind = ActivationKind::f32;
+  int rows = 0, cols = 0;
+  std::vector<std::byte> data;     // columns outermost, rows innermost, so that a broadcast is one load
+  std::vector<float> scale;        // [group][row]
+  std::vector<float> scaled_sum;   // [group][row]: scale · (sum of the integers), for the weights' offset
+  std::vector<int32_t> integer_sum;  // [group][row]
+  void prepare(ActivationKind new_kind, int new_rows, int new_cols);
+};
+
+struct KernelTable {
+  std::string name;        // "avx512", "avx2", "scalar"
+  bool native_bf16 = false;  // AVX-512 BF16 is used for ActivationKind::bf16
+
+  // Packs rows [row_begin, row_end) of x (row-major, `stride` floats apart) into `out`, which was
+  // prepared for all rows. Threads may pack different rows of one buffer.
+  void (*pack)(const float* x, std::size_t stride, int row_begin, int row_end, PackedRows& out);
+
+  // y[row · y_stride + output] for the output rows of tiles [tile_begin, tile_end), every packed row.
+  // Each weight is read from memory once. `accumulate` adds to y (the residual) instead of storing.
+  void (*matmul)(const Matrix& weights, const PackedRows& x, int tile_begin, int tile_end, float* y,
+                 std::size_t y_stride, bool accumulate);
+
+  // The integer accumulators of one weight tile against one packed row, for tests: 16 a group.
+  void (*integer_accumulators)(const Matrix& weights, const PackedRows& x, int tile, int row,
+                               int32_t* out);
+};
+
+// Best table that this processor runs, or the one named by SPECQUANT_ISA (scalar, avx2, avx512).
+// Throws std::runtime_error where the named one cannot run here.
+const KernelTable& kernels();
+// Null where this processor lacks the instruction set.
+const KernelTable* kernels(const std::string& name);
+
+}  // namespace specquant::cpu
