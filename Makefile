@@ -1,0 +1,86 @@
+# Two commands do everything on a fresh machine: `make bench WORKLOAD=prod` and `make test`.
+# Each target sets up what it needs; nothing is built or downloaded twice.
+
+WORKLOAD ?= prod
+ARGS ?=
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+JOBS := $(shell nproc)
+
+DEMO_MODEL := models/smollm2-135m-instruct.sqm
+WORKER := build/native/worker/specquant-worker
+NATIVE_SOURCES := $(shell find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name 'CMakeLists.txt')
+ENVIRONMENT := $(VENV)/.installed
+
+.PHONY: help setup bench test test-native test-python lint format native bench-native test-sanitize fuzz clean
+
+help: ## What can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+setup: $(ENVIRONMENT) $(WORKER) $(DEMO_MODEL) ## Python environment, native worker and demo model
+
+bench: setup ## Measure a workload and write its report: make bench WORKLOAD=prod
+	$(PY) -m harness.sweep workload=$(WORKLOAD) $(ARGS)
+
+$(ENVIRONMENT): requirements.lock pyproject.toml
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+native: $(WORKER) ## The native worker
+$(WORKER): $(NATIVE_SOURCES)
+	@tools/system-packages.sh build
+	cmake -S native -B build/native -G Ninja -DSPECQUANT_TESTS=OFF > build-native.log 2>&1 || (cat build-native.log; exit 1)
+	@rm -f build-native.log
+	cmake --build build/native -j $(JOBS) --target specquant-worker
+	@touch $@
+
+$(DEMO_MODEL): $(ENVIRONMENT)
+	$(PY) -m backends.pack demo
+	@touch $@
+
+test: test-native test-python ## All tests that this machine can run
+
+test-native: ## The native tests
+	@tools/system-packages.sh build
+	@tools/system-packages.sh test
+	cmake -S native -B build/test -G Ninja -DSPECQUANT_TESTS=ON > /dev/null
+	cmake --build build/test -j $(JOBS)
+	ctest --test-dir build/test --output-on-failure
+
+test-python: setup ## The Python tests
+	$(PY) -m pytest
+
+lint: $(ENVIRONMENT) ## ruff, mypy (strict) and clang-format
+	@tools/system-packages.sh lint
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format --dry-run --Werror
+
+format: $(ENVIRONMENT) ## Format all code
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+	find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format -i
+
+bench-native: ## Micro-benchmarks of the native kernels
+	@tools/system-packages.sh build
+	@tools/system-packages.sh bench
+	cmake -S native -B build/bench -G Ninja -DSPECQUANT_TESTS=OFF -DSPECQUANT_BENCHMARKS=ON > /dev/null
+	cmake --build build/bench -j $(JOBS)
+	build/bench/bench/kernels_bench $(ARGS)
+
+test-sanitize: ## The native tests under ASan + UBSan, then under TSan
+	@tools/system-packages.sh build
+	@tools/system-packages.sh test
+	cmake -S native -B build/asan -G Ninja -DSPECQUANT_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=Release > /dev/null
+	cmake --build build/asan -j $(JOBS)
+	ctest --test-dir build/asan --output-on-failure
+	cmake -S native -B build/tsan -G Ninja -DSPECQUANT_SANITIZE=thread -DCMAKE_BUILD_TYPE=Release > /dev/null
+	cmake --build build/tsan -j $(JOBS)
+	ctest --test-dir build/tsan --output-on-failure
+
+clean: ## Remove what was built (results and models stay)
+	rm -rf build
