@@ -1,0 +1,83 @@
+"""Public data sets that lie in the folder `data.root`: GSM8K and Spec-Bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from harness.workload.errors import Problems, WorkloadError
+from harness.workload.prompt import Message, Request
+from harness.workload.request_file import json_lines, read_bytes, read_requests
+from harness.workload.settings import Settings
+
+SOURCES = {
+    "gsm8k": "the test file of openai/grade-school-math, renamed",
+    "spec_bench": "question.jsonl of hemingkx/Spec-Bench, renamed",
+}
+
+
+def read_dataset(settings: Settings) -> list[Request]:
+    """The requests of a workload in any of the known formats.
+
+    Raises:
+        WorkloadError: the file is absent (the message names it and where it comes from) or
+            has problems.
+    """
+    path = settings.file
+    if settings.format == "requests":
+        return read_requests(path, settings.path)
+    if settings.root is None:
+        raise WorkloadError(
+            f"The workload {settings.name} reads {settings.path} from the folder data.root, which "
+            f"is not set. Give data.root=FOLDER; the file is {SOURCES[settings.format]}."
+        )
+    if not path.is_file():
+        raise WorkloadError(
+            f"The workload {settings.name} needs the file {path}, which does not exist. Give "
+            f"data.root=FOLDER with {settings.path} in it; it is {SOURCES[settings.format]}."
+        )
+    reader = _gsm8k if settings.format == "gsm8k" else _spec_bench
+    return reader(path)
+
+
+def _gsm8k(path: Path) -> list[Request]:
+    """Each question is one user turn; the answers are not used."""
+    problems = Problems(str(path))
+    requests = []
+    for line, row in json_lines(read_bytes(path, str(path)), problems):
+        question = row.get("question")
+        if not isinstance(question, str) or not question.strip():
+            problems.add(line, "has no question.")
+            continue
+        requests.append(_user_turn(f"gsm8k-{line}", line, question, "arithmetic"))
+    return _checked(requests, problems)
+
+
+def _spec_bench(path: Path) -> list[Request]:
+    """The first turn of each question: a second turn would need the first one's answer."""
+    problems = Problems(str(path))
+    requests = []
+    for line, row in json_lines(read_bytes(path, str(path)), problems):
+        turns: Any = row.get("turns")
+        if (
+            not isinstance(turns, list)
+            or not turns
+            or not isinstance(turns[0], str)
+            or not turns[0].strip()
+        ):
+            problems.add(line, "has no turns.")
+            continue
+        category = str(row.get("category") or "all")
+        requests.append(_user_turn(f"spec-bench-{line}", line, turns[0], category))
+    return _checked(requests, problems)
+
+
+def _user_turn(name: str, line: int, text: str, category: str) -> Request:
+    return Request(id=name, line=line, messages=(Message("user", text),), category=category)
+
+
+def _checked(requests: list[Request], problems: Problems) -> list[Request]:
+    if not requests and not len(problems):
+        problems.add(None, "is empty.")
+    problems.raise_if_any()
+    return requests

@@ -1,0 +1,199 @@
+"""The `workload` group of the configuration, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.workload.errors import WorkloadError, near
+
+ContextLength = int | Literal["natural"]
+
+CONF_PREFIX = "conf:"
+CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
+FORMATS = ("requests", "gsm8k", "spec_bench")
+PROMPT_FORMS = ("user_turn", "raw")
+MAX_OUTPUT = 1 << 20
+
+
+@dataclass(frozen=True)
+class DrawSizes:
+    """Prompts of one trial: ``single`` at batch 1, ``per_slot`` for each slot of a larger batch.
+
+    With a fixed context length a trial takes ``fixed_context`` prompts, or one a slot where that
+    is more: prefilling long contexts takes most of such a trial's time.
+    """
+
+    single: int = 4
+    per_slot: int = 2
+    fixed_context: int = 2
+
+    def count(self, batch_size: int, context_length: ContextLength) -> int:
+        """Prompts of a trial of a group."""
+        if context_length != "natural":
+            return max(self.fixed_context, batch_size)
+        return self.single if batch_size == 1 else self.per_slot * batch_size
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A workload's settings. Paths are as written; ``resolve`` turns them into files."""
+
+    name: str
+    path: str
+    format: str = "requests"
+    root: str | None = None
+    pool_path: str | None = None
+    prompt_is: str = "user_turn"
+    max_new_tokens: int = 64
+    text_assumed: bool | None = None
+    stop_at_model: bool = True
+    stop_ids: tuple[int, ...] = ()
+    draw: DrawSizes = field(default_factory=DrawSizes)
+    fitted: Mapping[str, Any] | None = None
+
+    @property
+    def is_demo(self) -> bool:
+        """True for prompts that come with the project: nobody's own traffic."""
+        return self.path.startswith(CONF_PREFIX)
+
+    @property
+    def file(self) -> Path:
+        """The file of requests; a relative path starts from ``root``, where that is set."""
+        return resolve(self.path) if self.root is None else Path(self.root) / self.path
+
+
+def resolve(path: str) -> Path:
+    """The file that a path of the configuration means.
+
+    ``conf:x`` is a file of the project's own configuration folder; any other relative path
+    starts from the current folder.
+    """
+    if path.startswith(CONF_PREFIX):
+        return CONF_FOLDER / path.removeprefix(CONF_PREFIX)
+    return Path(path)
+
+
+def read_settings(config: Mapping[str, Any]) -> Settings:
+    """Checks the `workload` group.
+
+    Raises:
+        WorkloadError: an unknown key (with the near names), a wrong type, or a value out of range.
+    """
+    known = (
+        "name",
+        "path",
+        "format",
+        "root",
+        "pool_path",
+        "prompt_is",
+        "max_new_tokens",
+        "text_assumed",
+        "stop",
+        "draw",
+        "fitted",
+    )
+    _check_keys(config, known, "workload")
+    stop = _group(config, "stop", ("model", "ids"))
+    draw = _group(config, "draw", ("single", "per_slot", "fixed_context"))
+    name = _text(config, "name")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise WorkloadError(
+            f"workload.name={name!r} cannot name a results folder. Use up to 64 letters, digits, "
+            "dots, dashes and underscores, a letter or digit first."
+        )
+    fitted = config.get("fitted")
+    if fitted is not None and not isinstance(fitted, Mapping):
+        raise WorkloadError(f"workload.fitted must be a mapping or null, not {fitted!r}.")
+    sizes = DrawSizes()
+    return Settings(
+        name=name,
+        path=_text(config, "path"),
+        format=_choice(config, "format", FORMATS),
+        root=_text(config, "root") if config.get("root") is not None else None,
+        pool_path=_text(config, "pool_path") if config.get("pool_path") is not None else None,
+        prompt_is=_choice(config, "prompt_is", PROMPT_FORMS),
+        max_new_tokens=_count(config, "max_new_tokens", "workload.max_new_tokens", 64, MAX_OUTPUT),
+        text_assumed=_assumed(config.get("text_assumed", "auto")),
+        stop_at_model=_flag(stop, "model", "workload.stop.model", True),
+        stop_ids=_ids(stop.get("ids")),
+        draw=DrawSizes(
+            single=_count(draw, "single", "workload.draw.single", sizes.single, 4096),
+            per_slot=_count(draw, "per_slot", "workload.draw.per_slot", sizes.per_slot, 256),
+            fixed_context=_count(
+                draw, "fixed_context", "workload.draw.fixed_context", sizes.fixed_context, 4096
+            ),
+        ),
+        fitted=fitted,
+    )
+
+
+def _check_keys(config: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in config:
+        if str(key) not in known:
+            raise WorkloadError(f"{where} has the unknown key {key!r}. {near(str(key), known)}")
+
+
+def _group(config: Mapping[str, Any], key: str, known: Sequence[str]) -> Mapping[str, Any]:
+    value = config.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise WorkloadError(
+            f"workload.{key} must have the keys {', '.join(known)}, but it is {value!r}."
+        )
+    _check_keys(value, known, f"workload.{key}")
+    return value
+
+
+def _text(config: Mapping[str, Any], key: str) -> str:
+    value = config.get(key)
+    if value is None:
+        raise WorkloadError(f"workload.{key} is not set. Give workload.{key}=...")
+    if not isinstance(value, str) or not value.strip():
+        raise WorkloadError(f"workload.{key} must be a text that is not empty, not {value!r}.")
+    return value
+
+
+def _choice(config: Mapping[str, Any], key: str, known: Sequence[str]) -> str:
+    value = config.get(key, known[0])
+    if value not in known:
+        raise WorkloadError(f"workload.{key}={value!r} is unknown. {near(str(value), known)}")
+    return str(value)
+
+
+def _count(config: Mapping[str, Any], key: str, shown: str, default: int, most: int) -> int:
+    value = config.get(key, default)
+    if type(value) is not int or not 1 <= value <= most:
+        raise WorkloadError(f"{shown} must be an integer from 1 to {most}, not {value!r}.")
+    return value
+
+
+def _flag(config: Mapping[str, Any], key: str, shown: str, default: bool) -> bool:
+    value = config.get(key, default)
+    if not isinstance(value, bool):
+        raise WorkloadError(f"{shown} must be true or false, not {value!r}.")
+    return value
+
+
+def _assumed(value: object) -> bool | None:
+    if value == "auto":
+        return None
+    if isinstance(value, bool):
+        return value
+    raise WorkloadError(f"workload.text_assumed must be auto, true or false, not {value!r}.")
+
+
+def _ids(value: object) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Sequence)
+        or any(type(item) is not int or item < 0 for item in value)
+    ):
+        raise WorkloadError(f"workload.stop.ids must be a list of token ids, not {value!r}.")
+    return tuple(value)
