@@ -23,14 +23,9 @@ def read_dataset(settings: Settings) -> list[Request]:
         WorkloadError: the file is absent (the message names it and where it comes from) or
             has problems.
     """
-    path = settings.file
+    path = settings.resolve(settings.path)
     if settings.format == "requests":
         return read_requests(path, settings.path)
-    if settings.root is None:
-        raise WorkloadError(
-            f"The workload {settings.name} reads {settings.path} from the folder data.root, which "
-            f"is not set. Give data.root=FOLDER; the file is {SOURCES[settings.format]}."
-        )
     if not path.is_file():
         raise WorkloadError(
             f"The workload {settings.name} needs the file {path}, which does not exist. Give "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from harness.errors import ConfigError
 
 SHOWN = 20
 
 
-class WorkloadError(ValueError):
+class WorkloadError(ConfigError):
     """A workload's configuration or file cannot be used; the message says where and why."""
 
 
@@ -43,12 +42,3 @@ class Problems:
         if len(lines) > 1:
             lines.insert(0, f"{self._file} has {len(ordered)} problems:")
         raise WorkloadError("\n".join(lines))
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known ones, or all of them."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3)
-    if close:
-        return f"Did you mean {' or '.join(repr(match) for match in close)}?"
-    return f"Known names are {', '.join(names)}."

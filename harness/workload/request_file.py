@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.workload.errors import Problems, WorkloadError, near
+from harness.errors import near
+from harness.workload.errors import Problems, WorkloadError
 from harness.workload.prompt import Message, Request
 
 TEXT_KEYS = ("prompt", "messages", "token_ids")

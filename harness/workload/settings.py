@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.workload.errors import WorkloadError, near
+from harness.errors import near
+from harness.workload.errors import WorkloadError
 
 ContextLength = int | Literal["natural"]
 
@@ -17,25 +18,6 @@ CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
 FORMATS = ("requests", "gsm8k", "spec_bench")
 PROMPT_FORMS = ("user_turn", "raw")
 MAX_OUTPUT = 1 << 20
-
-
-@dataclass(frozen=True)
-class DrawSizes:
-    """Prompts of one trial: ``single`` at batch 1, ``per_slot`` for each slot of a larger batch.
-
-    With a fixed context length a trial takes ``fixed_context`` prompts, or one a slot where that
-    is more: prefilling long contexts takes most of such a trial's time.
-    """
-
-    single: int = 4
-    per_slot: int = 2
-    fixed_context: int = 2
-
-    def count(self, batch_size: int, context_length: ContextLength) -> int:
-        """Prompts of a trial of a group."""
-        if context_length != "natural":
-            return max(self.fixed_context, batch_size)
-        return self.single if batch_size == 1 else self.per_slot * batch_size
 
 
 @dataclass(frozen=True)
@@ -52,7 +34,6 @@ class Settings:
     text_assumed: bool | None = None
     stop_at_model: bool = True
     stop_ids: tuple[int, ...] = ()
-    draw: DrawSizes = field(default_factory=DrawSizes)
     fitted: Mapping[str, Any] | None = None
 
     @property
@@ -60,21 +41,15 @@ class Settings:
         """True for prompts that come with the project: nobody's own traffic."""
         return self.path.startswith(CONF_PREFIX)
 
-    @property
-    def file(self) -> Path:
-        """The file of requests; a relative path starts from ``root``, where that is set."""
-        return resolve(self.path) if self.root is None else Path(self.root) / self.path
+    def resolve(self, path: str) -> Path:
+        """The file that a path of the configuration means.
 
-
-def resolve(path: str) -> Path:
-    """The file that a path of the configuration means.
-
-    ``conf:x`` is a file of the project's own configuration folder; any other relative path
-    starts from the current folder.
-    """
-    if path.startswith(CONF_PREFIX):
-        return CONF_FOLDER / path.removeprefix(CONF_PREFIX)
-    return Path(path)
+        ``conf:x`` is a file of the project's own configuration folder; any other relative path
+        starts from ``root``, or from the current folder where that is null.
+        """
+        if path.startswith(CONF_PREFIX):
+            return CONF_FOLDER / path.removeprefix(CONF_PREFIX)
+        return Path(self.root or "") / path
 
 
 def read_settings(config: Mapping[str, Any]) -> Settings:
@@ -93,12 +68,10 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         "max_new_tokens",
         "text_assumed",
         "stop",
-        "draw",
         "fitted",
     )
     _check_keys(config, known, "workload")
     stop = _group(config, "stop", ("model", "ids"))
-    draw = _group(config, "draw", ("single", "per_slot", "fixed_context"))
     name = _text(config, "name")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise WorkloadError(
@@ -108,7 +81,6 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     fitted = config.get("fitted")
     if fitted is not None and not isinstance(fitted, Mapping):
         raise WorkloadError(f"workload.fitted must be a mapping or null, not {fitted!r}.")
-    sizes = DrawSizes()
     return Settings(
         name=name,
         path=_text(config, "path"),
@@ -120,13 +92,6 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         text_assumed=_assumed(config.get("text_assumed", "auto")),
         stop_at_model=_flag(stop, "model", "workload.stop.model", True),
         stop_ids=_ids(stop.get("ids")),
-        draw=DrawSizes(
-            single=_count(draw, "single", "workload.draw.single", sizes.single, 4096),
-            per_slot=_count(draw, "per_slot", "workload.draw.per_slot", sizes.per_slot, 256),
-            fixed_context=_count(
-                draw, "fixed_context", "workload.draw.fixed_context", sizes.fixed_context, 4096
-            ),
-        ),
         fitted=fitted,
     )
 

@@ -19,7 +19,6 @@ from harness.workload.settings import (
     ContextLength,
     Settings,
     read_settings,
-    resolve,
 )
 from harness.workload.tokenization import tokenize
 
@@ -51,15 +50,10 @@ class Workload:
         self.prompts = tuple(prompts)
         self.stop_ids = stop_ids
         self.source = source
-        self._sizes = settings.draw
         self._pool = pool
         self._max_position = max_position
         self._sequences: dict[tuple[int, tuple[GroupDraw, ...]], DrawSequence] = {}
         self.content_hash = self._hash()
-
-    def prompts_per_trial(self, batch_size: int, context_length: ContextLength = "natural") -> int:
-        """How many prompts a trial of a group takes, by the workload's ``draw`` settings."""
-        return self._sizes.count(batch_size, context_length)
 
     def draw(
         self,
@@ -154,7 +148,6 @@ class Workload:
             ],
             "pool": [self._pool.token_ids, self._pool.separator] if self._pool else None,
             "stop_ids": self.stop_ids,
-            "draw": [self._sizes.single, self._sizes.per_slot, self._sizes.fixed_context],
         }
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
@@ -178,7 +171,7 @@ def load(
     prompts = tokenize(requests, settings, tokenizer, model_info)
     pool = None
     if settings.pool_path is not None:
-        passages = read_passages(resolve(settings.pool_path), settings.pool_path)
+        passages = read_passages(settings.resolve(settings.pool_path), settings.pool_path)
         pool = tokenize_pool(passages, tokenizer)
     model_stops = model_info.get("stop_ids") or () if settings.stop_at_model else ()
     stop_ids = tuple(dict.fromkeys([*(int(token) for token in model_stops), *settings.stop_ids]))

@@ -237,9 +237,3 @@ def test_impossible_draws_are_refused(tmp_path: Path, arguments: dict[str, Any])
         workload.draw(
             **{"block": 0, "count": 2, "context_length": "natural", "seed": 1, **arguments}
         )
-
-
-def test_prompts_per_trial(tmp_path: Path) -> None:
-    workload = make(tmp_path, rows(4), draw={"single": 4, "per_slot": 2, "fixed_context": 2})
-    asked = [(1, "natural"), (4, "natural"), (1, 1024), (4, 1024)]
-    assert [workload.prompts_per_trial(*group) for group in asked] == [4, 8, 2, 4]
