@@ -13,7 +13,9 @@
 // a·b + c
 //           (one rounding), min, max (the second operand where unordered), abs, sqrt,
 //           sum, maximum, minimum (over lanes: i with i+8, then i+4, i+2, i+1)
-// Vec16i    zero, broadcast, load, store, + -, & |, shift_left<n>, shift_right<n> (logical), sum
+// Vec16i    zero, broadcast, load, store, + -, & |, shift_left<n>, shift_right<n> (logical), max,
+// maximum,
+//           sum, store_bytes, store_halves (the low byte or half of each lane),
 //           to_float (to nearest even), to_int (to nearest even), float_bits, bits_float
 // Bytes64   64 weight bytes: load, low_nibbles, high_nibbles
 // Dot4, Dot8  sums over one group of 32 columns: lane r gains Σ_j weights[4r+j] · quad byte j.

@@ -120,6 +120,15 @@ template <int n>
 SPECQUANT_INLINE Vec16i shift_right(Vec16i a) {
   return {_mm256_srli_epi32(a.lo, n), _mm256_srli_epi32(a.hi, n)};
 }
+SPECQUANT_INLINE Vec16i max(Vec16i a, Vec16i b) {
+  return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)};
+}
+SPECQUANT_INLINE int32_t maximum(Vec16i a) {
+  const __m256i eight = _mm256_max_epi32(a.lo, a.hi);
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xB1)));
+}
 SPECQUANT_INLINE int32_t sum(Vec16i a) {
   const __m256i eight = _mm256_add_epi32(a.lo, a.hi);
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));

@@ -77,6 +77,8 @@ template <int n>
 SPECQUANT_INLINE Vec16i shift_right(Vec16i a) {
   return {_mm512_srli_epi32(a.v, n)};
 }
+SPECQUANT_INLINE Vec16i max(Vec16i a, Vec16i b) { return {_mm512_max_epi32(a.v, b.v)}; }
+SPECQUANT_INLINE int32_t maximum(Vec16i a) { return _mm512_reduce_max_epi32(a.v); }
 SPECQUANT_INLINE int32_t sum(Vec16i a) { return _mm512_reduce_add_epi32(a.v); }
 SPECQUANT_INLINE Vec16f to_float(Vec16i a) { return {_mm512_cvtepi32_ps(a.v)}; }
 SPECQUANT_INLINE Vec16i to_int(Vec16f a) { return {_mm512_cvtps_epi32(a.v)}; }
@@ -101,6 +103,12 @@ struct Bytes64 {
     return {_mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15))};
   }
 };
+
+// acc + the products of 16 pairs of bf16 weights with one pair of activations (AVX512-BF16).
+SPECQUANT_INLINE Vec16f dot_bf16(Vec16f acc, Bytes64 pairs, int32_t x) {
+  return {_mm512_dpbf16_ps(acc.v, reinterpret_cast<__m512bh>(pairs.v),
+                           reinterpret_cast<__m512bh>(_mm512_set1_epi32(x)))};
+}
 
 struct Dot8 {
   __m512i v;

@@ -150,6 +150,16 @@ template <int n>
 inline Vec16i shift_right(Vec16i a) {
   return each(a, a, [](uint32_t x, uint32_t) { return x >> n; });
 }
+inline Vec16i max(Vec16i a, Vec16i b) {
+  Vec16i r;
+  for (int i = 0; i < 16; ++i) r.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return r;
+}
+inline int32_t maximum(Vec16i a) {
+  int32_t greatest = a.v[0];
+  for (int32_t lane : a.v) greatest = lane > greatest ? lane : greatest;
+  return greatest;
+}
 inline int32_t sum(Vec16i a) {
   uint32_t total = 0;
   for (int32_t lane : a.v) total += static_cast<uint32_t>(lane);
