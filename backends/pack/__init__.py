@@ -1,0 +1,1 @@
+"""Checkpoints into packed model files (docs/packed-format.md)."""

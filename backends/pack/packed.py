@@ -1,0 +1,272 @@
+"""Writer and reader of packed model files (docs/packed-format.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from backends.pack.errors import CheckpointError
+from backends.pack.tiles import (
+    GROUPS,
+    KINDS,
+    Bytes,
+    Floats,
+    Tensor,
+    from_bytes,
+    tensor_bytes,
+)
+
+FORMAT_VERSION = 1
+ALIGNMENT = 64
+METADATA_KEY = "specquant"
+_MAX_HEADER_BYTES = 100 * 1024 * 1024
+_DIMENSIONS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "vocab_size",
+    "max_position",
+)
+
+
+def expected_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Name -> (rows, cols) of every tensor of a model of these dimensions; norms have cols 1."""
+    hidden, inner = metadata["hidden_size"], metadata["intermediate_size"]
+    queries = metadata["num_heads"] * metadata["head_dim"]
+    keys = metadata["num_kv_heads"] * metadata["head_dim"]
+    shapes = {"head": (metadata["vocab_size"], hidden), "final_norm": (hidden, 1)}
+    if not metadata["tied_head"]:
+        shapes["embed"] = (metadata["vocab_size"], hidden)
+    for layer in range(metadata["num_layers"]):
+        for part, shape in (
+            ("qkv", (queries + 2 * keys, hidden)),
+            ("o", (hidden, queries)),
+            ("gate_up", (2 * inner, hidden)),
+            ("down", (hidden, inner)),
+            ("attn_norm", (hidden, 1)),
+            ("mlp_norm", (hidden, 1)),
+        ):
+            shapes[f"layers.{layer}.{part}"] = shape
+    return shapes
+
+
+def write_packed(
+    path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> str:
+    """Write a packed file whole or not at all; return its content hash.
+
+    `metadata` is the table of docs/packed-format.md without `format_version`, `tensors` and
+    `content_hash`, which are added here. The content hash is the sha256 over the other metadata
+    (JSON, sorted keys, no spaces) and each tensor's name and bytes in order of names.
+    Raises CheckpointError where the tensors are not those of the model or the disk refuses.
+    """
+    path = Path(path)
+    described = {
+        name: {"kind": tensor.kind, "rows": shape[0], "cols": shape[1], "group": tensor.group}
+        for name, tensor in sorted(tensors.items())
+        for shape in [tensor.shape]
+    }
+    full = {"format_version": FORMAT_VERSION, **metadata, "tensors": described}
+    _check_shapes(path, full)
+    data = {name: tensors[name].to_bytes() for name in described}
+    full["content_hash"] = content_hash(full, data)
+
+    # safetensors allows no gap between tensors, so one of an odd size can only stand last.
+    order = sorted(data, key=lambda name: (data[name].size % ALIGNMENT != 0, name))
+    odd = [name for name in order if data[name].size % ALIGNMENT]
+    if len(odd) > 1:
+        raise CheckpointError(
+            path, "it cannot be aligned to 64 bytes; its width is unusual.", odd[0]
+        )
+    header: dict[str, Any] = {"__metadata__": {METADATA_KEY: json.dumps(full)}}
+    at = 0
+    for name in order:
+        vector = described[name]["kind"] == "f32"
+        count = data[name].size // 4 if vector else data[name].size
+        header[name] = {
+            "dtype": "F32" if vector else "U8",
+            "shape": [count],
+            "data_offsets": [at, at + data[name].size],
+        }
+        at += data[name].size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    _write_whole(path, [struct.pack("<Q", len(text)) + text, *(data[name] for name in order)])
+    return str(full["content_hash"])
+
+
+def content_hash(metadata: Mapping[str, Any], data: Mapping[str, Bytes]) -> str:
+    """The hash that `write_packed` describes."""
+    rest = {key: value for key, value in metadata.items() if key != "content_hash"}
+    digest = hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode())
+    for name in sorted(data):
+        digest.update(name.encode() + b"\0")
+        digest.update(memoryview(cast(Any, data[name])))
+    return digest.hexdigest()
+
+
+def _write_whole(path: Path, parts: list[Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise CheckpointError(path, f"it cannot be written ({error.strerror}).") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class PackedFile:
+    """A packed model file whose every tensor has passed the checks; its bytes are read on demand.
+
+    `metadata` is the table of docs/packed-format.md. Raises CheckpointError naming the file and,
+    where it is one, the tensor.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            size = self.path.stat().st_size
+            self._bytes: npt.NDArray[np.uint8] = (
+                np.memmap(self.path, np.uint8, "r") if size else np.empty(0, np.uint8)
+            )
+        except OSError as error:
+            raise CheckpointError(
+                path,
+                f"it cannot be read ({error.strerror}). Make it with 'python -m backends.pack'.",
+            ) from error
+        header, self._start = self._header()
+        self.metadata = self._metadata(header.pop("__metadata__", None))
+        _check_shapes(self.path, self.metadata)
+        self._extents = {name: self._extent(name, header) for name in self.metadata["tensors"]}
+
+    def _header(self) -> tuple[dict[str, Any], int]:
+        length = int.from_bytes(self._bytes[:8].tobytes(), "little")
+        if self._bytes.size < 8 or not 2 <= length <= _MAX_HEADER_BYTES:
+            raise CheckpointError(self.path, "it is no packed model file: it has no header.")
+        if 8 + length > self._bytes.size:
+            raise CheckpointError(self.path, "it is truncated inside its header.")
+        try:
+            header = json.loads(self._bytes[8 : 8 + length].tobytes())
+        except ValueError as error:
+            raise CheckpointError(self.path, f"its header is no JSON ({error}).") from error
+        if not isinstance(header, dict):
+            raise CheckpointError(self.path, "its header is no JSON object.")
+        return header, 8 + length
+
+    def _metadata(self, table: Any) -> dict[str, Any]:
+        try:
+            metadata = json.loads(table[METADATA_KEY])
+            version = metadata["format_version"]
+            architecture = metadata["architecture"]
+            tied = metadata["tied_head"]
+            described = metadata["tensors"]
+            whole = all(isinstance(metadata[key], int) and metadata[key] > 0 for key in _DIMENSIONS)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                self.path,
+                f"its metadata entry {METADATA_KEY!r} is missing or incomplete ({error!r}). "
+                "Pack the checkpoint with 'python -m backends.pack'.",
+            ) from error
+        if version != FORMAT_VERSION:
+            raise CheckpointError(
+                self.path, f"it has format version {version}, not 1. Pack the checkpoint again."
+            )
+        if architecture != "llama":
+            raise CheckpointError(
+                self.path, f"its architecture is {architecture!r}; only 'llama' can be read."
+            )
+        if not (whole and isinstance(tied, bool) and isinstance(described, dict)):
+            raise CheckpointError(self.path, "its dimensions are not all positive integers.")
+        return dict(metadata)
+
+    def _extent(self, name: str, header: Mapping[str, Any]) -> tuple[int, int]:
+        entry = self.metadata["tensors"][name]
+        try:
+            begin, end = (int(offset) for offset in header[name]["data_offsets"])
+        except (KeyError, TypeError, ValueError):
+            raise CheckpointError(self.path, "it has no data in the file.", name) from None
+        needed = tensor_bytes(entry["kind"], entry["rows"], entry["cols"], entry["group"])
+        if begin < 0 or end - begin != needed:
+            raise CheckpointError(
+                self.path,
+                f"it has {end - begin} bytes where its kind and shape need {needed}.",
+                name,
+            )
+        if self._start + end > self._bytes.size:
+            raise CheckpointError(
+                self.path, "it ends after the end of the file: the file is truncated.", name
+            )
+        return self._start + begin, self._start + end
+
+    @property
+    def names(self) -> list[str]:
+        """The tensors' names."""
+        return list(self._extents)
+
+    def raw(self, name: str) -> Bytes:
+        """The tensor's bytes as stored."""
+        try:
+            begin, end = self._extents[name]
+        except KeyError:
+            raise CheckpointError(self.path, "there is no such tensor.", name) from None
+        return self._bytes[begin:end]
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor, unpacked from its tiles."""
+        data = self.raw(name)
+        entry = self.metadata["tensors"][name]
+        return from_bytes(data, entry["kind"], entry["rows"], entry["cols"], entry["group"])
+
+    def dequantize(self, name: str) -> Floats:
+        """The tensor's values, f32: [rows, cols], or [rows] for a norm."""
+        return self.tensor(name).dequantize()
+
+    def verify(self) -> None:
+        """Raise CheckpointError where the content hash does not fit the content."""
+        data = {name: self.raw(name) for name in self.names}
+        if content_hash(self.metadata, data) != self.metadata.get("content_hash"):
+            raise CheckpointError(self.path, "its content does not fit its hash: it is damaged.")
+
+
+def _check_shapes(path: Path, metadata: Mapping[str, Any]) -> None:
+    expected, described = expected_shapes(metadata), metadata["tensors"]
+    for name in sorted(expected.keys() | described.keys()):
+        if name not in described:
+            raise CheckpointError(path, "it is missing.", name)
+        if name not in expected:
+            raise CheckpointError(path, "it does not belong to a model of this shape.", name)
+        entry, (rows, cols) = described[name], expected[name]
+        try:
+            kind, group, shape = entry["kind"], entry["group"], (entry["rows"], entry["cols"])
+        except (KeyError, TypeError):
+            raise CheckpointError(path, "its description is incomplete.", name) from None
+        if kind not in KINDS or (kind == "f32") != (cols == 1):
+            raise CheckpointError(path, f"its kind {kind!r} does not fit.", name)
+        if shape != (rows, cols):
+            raise CheckpointError(
+                path, f"it is {shape[0]} x {shape[1]} where the model needs {rows} x {cols}.", name
+            )
+        grouped = kind.startswith("affine")
+        if group not in (GROUPS if grouped else (0,)):
+            raise CheckpointError(path, f"group {group!r} is none of 32, 64 and 128.", name)
+        if kind != "f32" and cols % (group if grouped else 32):
+            raise CheckpointError(
+                path, f"its {cols} columns are no multiple of {group if grouped else 32}.", name
+            )
