@@ -26,8 +26,8 @@ enum class Precision { fp16, bf16, w8a8, w4a16, w4a8, w4a4 };
 struct Rows {
   int slot = 0;
   int base = 0;
-  std::span<const int32_t> tokens;
-  std::span<const uint64_t> ancestors;
+  std::span<const int32_t> tokens = {};
+  std::span<const uint64_t> ancestors = {};
 };
 
 enum class LogitRows { none, last, all };

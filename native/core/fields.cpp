@@ -1,0 +1,135 @@
+#include "core/fields.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/errors.h"
+#include "core/names.h"
+
+namespace specquant::core {
+namespace {
+
+using nlohmann::json;
+
+std::string number_text(double value) { return json(value).dump(); }
+
+double number_of(const json& value, const std::string& path, double low, double high) {
+  if (!value.is_number()) bad_request("'" + path + "' must be a number.");
+  const auto number = value.get<double>();
+  if (!(number >= low && number <= high)) {
+    bad_request("'" + path + "' is " + number_text(number) + "; it must be " + number_text(low) +
+                " to " + number_text(high) + ".");
+  }
+  return number;
+}
+
+const json& array_of(const json& value, const std::string& path) {
+  if (!value.is_array()) bad_request("'" + path + "' must be a list.");
+  return value;
+}
+
+std::string element(const std::string& path, std::size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
+
+}  // namespace
+
+void bad_request(const std::string& message) { throw Error(ErrorType::bad_request, message); }
+
+int integer_of(const json& value, const std::string& path, int low, int high) {
+  if (!value.is_number_integer()) bad_request("'" + path + "' must be an integer.");
+  const bool huge = value.is_number_unsigned() &&
+                    value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
+  if (huge || value.get<int64_t>() < low || value.get<int64_t>() > high) {
+    bad_request("'" + path + "' is " + value.dump() + "; it must be " + std::to_string(low) +
+                " to " + std::to_string(high) + ".");
+  }
+  return static_cast<int>(value.get<int64_t>());
+}
+
+std::vector<int> integers_of(const json& value, const std::string& path, int low, int high) {
+  std::vector<int> list;
+  list.reserve(array_of(value, path).size());
+  for (const json& item : value) {
+    // The path is put together only for the message: lists of tokens are long.
+    if (!item.is_number_integer() || item.get<int64_t>() < low || item.get<int64_t>() > high) {
+      integer_of(item, element(path, list.size()), low, high);
+    }
+    list.push_back(static_cast<int>(item.get<int64_t>()));
+  }
+  return list;
+}
+
+Fields::Fields(const json& value, const std::string& path) : value_(value), path_(path) {
+  if (!value.is_object()) bad_request("'" + path + "' must be an object.");
+}
+
+std::string Fields::path_of(const std::string& key) const {
+  return path_.empty() ? key : path_ + "." + key;
+}
+
+bool Fields::has(const std::string& key) {
+  known_.insert(key);
+  const auto found = value_.find(key);
+  return found != value_.end() && !found->is_null();
+}
+
+const json& Fields::value(const std::string& key) {
+  if (!has(key)) bad_request("'" + path_of(key) + "' is missing.");
+  return *value_.find(key);
+}
+
+int Fields::integer(const std::string& key, int low, int high) {
+  return integer_of(value(key), path_of(key), low, high);
+}
+
+double Fields::number(const std::string& key, double low, double high) {
+  return number_of(value(key), path_of(key), low, high);
+}
+
+bool Fields::flag(const std::string& key) {
+  const json& found = value(key);
+  if (!found.is_boolean()) bad_request("'" + path_of(key) + "' must be true or false.");
+  return found.get<bool>();
+}
+
+std::string Fields::text(const std::string& key) {
+  const json& found = value(key);
+  if (!found.is_string()) bad_request("'" + path_of(key) + "' must be a text.");
+  return found.get<std::string>();
+}
+
+std::vector<std::string> Fields::texts(const std::string& key) {
+  std::vector<std::string> list;
+  for (const json& item : array_of(value(key), path_of(key))) {
+    if (!item.is_string())
+      bad_request("'" + element(path_of(key), list.size()) + "' must be a text.");
+    list.push_back(item.get<std::string>());
+  }
+  return list;
+}
+
+std::vector<int> Fields::integers(const std::string& key, int low, int high) {
+  return integers_of(value(key), path_of(key), low, high);
+}
+
+std::vector<double> Fields::numbers(const std::string& key, double low, double high) {
+  std::vector<double> list;
+  for (const json& item : array_of(value(key), path_of(key))) {
+    list.push_back(number_of(item, element(path_of(key), list.size()), low, high));
+  }
+  return list;
+}
+
+Fields Fields::object(const std::string& key) { return {value(key), path_of(key)}; }
+
+void Fields::finish() const {
+  for (const auto& [key, unused] : value_.items()) {
+    if (known_.contains(key)) continue;
+    const std::vector<std::string> names(known_.begin(), known_.end());
+    bad_request((path_.empty() ? "The request" : "'" + path_ + "'") + " has the unknown key " +
+                core::quoted(key) + ". " + suggestion(key, names));
+  }
+}
+
+}  // namespace specquant::core

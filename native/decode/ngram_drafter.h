@@ -1,0 +1,43 @@
+// Prompt lookup: the tokens that followed the most recent earlier occurrence of the longest
+// possible n-gram at the end of prompt and output.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "decode/drafter.h"
+
+namespace specquant::decode {
+
+// Where each n-gram of a growing sequence last ended. An n-gram is entered once a token follows it,
+// so that the end of the sequence never finds itself.
+class NgramIndex {
+ public:
+  NgramIndex(int min_ngram, int max_ngram);
+  void clear();
+  // Index of the token after the latest earlier occurrence of the longest n-gram that ends
+  // `tokens`, or -1. `tokens` must extend those of the call before.
+  int find(std::span<const int32_t> tokens);
+
+ private:
+  int min_ngram_;
+  std::vector<std::unordered_map<uint64_t, int>> next_;  // by n − min: hash -> index of next token
+  int entered_ = 0;  // n-grams that end before this index are in
+  void enter(std::span<const int32_t> tokens);
+};
+
+class NgramDrafter : public Drafter {
+ public:
+  NgramDrafter(int min_ngram, int max_ngram, const Shape& shape, int slots);
+
+  void begin(int slot, std::span<const int32_t> prompt) override;
+  void propose(std::span<const Draftable> sequences, bool keep_logits,
+               std::span<Proposal> proposals) override;
+  void verified(int slot, std::span<const int> path) override;
+
+ private:
+  Shape shape_;
+  std::vector<NgramIndex> indices_;  // by slot
+};
+
+}  // namespace specquant::decode
