@@ -102,7 +102,7 @@ void matmul(const Matrix& weights, const PackedRows& x, int tile_begin, int tile
     case WeightKind::bf16:
 #if defined(SPECQUANT_SIMD_AVX512)
       if constexpr (native_bf16) {
-        return for_each_tile<kFloatRows>(p, 4, [&]<int n>(const auto&... arguments) {
+        return for_each_tile<kFloatRows>(p, 2, [&]<int n>(const auto&... arguments) {
           multiply_native_bf16<n>(weights, arguments...);
         });
       }

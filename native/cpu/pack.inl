@@ -163,7 +163,8 @@ void pack(const float* x, std::size_t stride, int row_begin, int row_end, Packed
         pack_float<ActivationKind::f32, native_bf16>(values, out.cols, packed_row(out, row, 4));
         break;
       case ActivationKind::bf16:
-        pack_float<ActivationKind::bf16, native_bf16>(values, out.cols, packed_row(out, row, 4));
+        pack_float<ActivationKind::bf16, native_bf16>(values, out.cols,
+                                                      packed_row(out, row, native_bf16 ? 2 : 4));
         break;
       case ActivationKind::i16:
         pack_quantized<ActivationKind::i16>(values, out.cols, packed_row(out, row, 2));
