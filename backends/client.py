@@ -12,16 +12,14 @@ import os
 import selectors
 import signal
 import subprocess
-import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-STDERR_TAIL_BYTES = 16 * 1024
-STDERR_LOG_BYTES = 64 * 1024 * 1024
+from backends.stderr_drain import StderrDrain
+
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
 EXIT_GRACE_S = 5.0
 _CHUNK = 1 << 20
@@ -138,7 +136,7 @@ class Worker:
         self._ended = False
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._stdout, False)
-        self._stderr = _StderrDrain(self._process.stderr.fileno(), log)
+        self._stderr = StderrDrain(self._process.stderr.fileno(), log)
 
     @property
     def pid(self) -> int:
@@ -282,7 +280,7 @@ class Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._stderr.finish()
+        self._stderr.finish(EXIT_GRACE_S)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -301,48 +299,3 @@ class Worker:
             self.close()
         else:
             self.kill()
-
-
-class _StderrDrain:
-    """Read a worker's stderr for as long as it is open, so that a full pipe never blocks it."""
-
-    def __init__(self, fd: int, log: Any) -> None:
-        # A descriptor of its own: the thread may outlive the process object.
-        self._fd = os.dup(fd)
-        self._log = log
-        self._logged = 0
-        self._chunks: deque[bytes] = deque()
-        self._held = 0
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._drain, daemon=True, name="worker-stderr")
-        self._thread.start()
-
-    def _drain(self) -> None:
-        try:
-            while chunk := os.read(self._fd, 65536):
-                self._keep(chunk)
-        finally:
-            os.close(self._fd)
-            if self._log is not None:
-                self._log.close()
-
-    def _keep(self, chunk: bytes) -> None:
-        with self._lock:
-            self._chunks.append(chunk)
-            self._held += len(chunk)
-            while self._held - len(self._chunks[0]) >= STDERR_TAIL_BYTES:
-                self._held -= len(self._chunks.popleft())
-        if self._log is not None and self._logged < STDERR_LOG_BYTES:
-            self._log.write(chunk[: STDERR_LOG_BYTES - self._logged])
-            self._log.flush()
-            self._logged += len(chunk)
-
-    def tail(self) -> str:
-        """The last of the text; undecodable bytes are replaced."""
-        with self._lock:
-            data = b"".join(self._chunks)
-        return data[-STDERR_TAIL_BYTES:].decode("utf-8", "replace")
-
-    def finish(self) -> None:
-        """Wait until the last words of an ended process are read."""
-        self._thread.join(EXIT_GRACE_S)

@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from backends.pack.packed import PackedFile
 
 
-class TokenizerError(Exception):
+class TokenizerError(ValueError):
     """Text or messages that cannot be turned into tokens. The message says why."""
 
 
@@ -53,14 +53,19 @@ class Tokenizer:
         """
         return self._tokenizer.encode(text, add_special_tokens=add_bos).ids
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Token ids of a conversation, up to where the assistant's answer begins.
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> list[int]:
+        """Token ids of a conversation, by default up to where the assistant's answer begins.
 
-        The template writes all special tokens itself, so that none is added a second time.
+        The template writes all special tokens itself, so that none is added a second time. Raises
+        as `render_chat` does.
         """
-        return self.encode(self.render_chat(messages), add_bos=False)
+        return self.encode(self.render_chat(messages, add_generation_prompt), add_bos=False)
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def render_chat(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         """The chat template's text for `messages`, each with `role` and `content`.
 
         Raises TokenizerError where the model has no template, a message lacks a key, or the
@@ -78,7 +83,7 @@ class Tokenizer:
         try:
             return environment.from_string(self._template).render(
                 messages=list(messages),
-                add_generation_prompt=True,
+                add_generation_prompt=add_generation_prompt,
                 bos_token=self.bos_token or "",
                 eos_token=self.eos_token or "",
             )

@@ -1,8 +1,8 @@
 """GGUF tensor types into the kinds of a packed file, without loss where the type has groups.
 
 Block layouts are those of ggml (ggml-common.h), each of 32 weights: Q4_0 is one f16 scale d and 16
-bytes, w = d·(q − 8); Q4_1 adds an f16 minimum m, w = d·q + m; byte i holds element i in its low half
-and element i + 16 in its high half. Q8_0 is one f16 scale and 32 signed bytes, w = d·q.
+bytes, w = d·(q − 8); Q4_1 adds an f16 minimum m, w = d·q + m; byte i holds element i in its low
+half and element i + 16 in its high half. Q8_0 is one f16 scale and 32 signed bytes, w = d·q.
 """
 
 from __future__ import annotations

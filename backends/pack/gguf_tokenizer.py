@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file, rebuilt from its metadata with the `tokenizers` library.
 
 GGUF stores tokens, their types and merges, and names the pre-tokenizer (`tokenizer.ggml.pre`)
-without describing it. The table below gives each name its meaning as in llama.cpp's llama-vocab.cpp.
+without describing it. The table below gives each name the meaning it has in llama.cpp.
 """
 
 from __future__ import annotations
