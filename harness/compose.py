@@ -1,0 +1,65 @@
+"""Hydra's part: composing the configuration, and its errors in words that help.
+
+Hydra's own errors come as stack traces or as lists of options; here they become one ConfigError
+that names what was meant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import hydra
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.errors import ConfigError, unknown
+
+CONFIG_PATH = "pkg://conf"
+FLAGS = {"--dry-run": "dry_run=true"}
+"""Flags that stand for an override."""
+
+
+def run_application(task: Callable[[DictConfig], None], argv: list[str]) -> None:
+    """Compose the configuration from the command line and call `task` with it.
+
+    Hydra's own flags (`--help`, `--cfg job`, `--multirun`) work as usual. Raises ConfigError for
+    what Hydra refuses, and the first exception that `task` raised.
+    """
+    raised: list[Exception] = []
+
+    def guarded(cfg: DictConfig) -> None:
+        # Hydra would print a line of its own above the error.
+        try:
+            task(cfg)
+        except Exception as error:
+            raised.append(error)
+
+    # Hydra prints errors itself unless it is asked for the exceptions.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    application = hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name="config")
+    before = sys.argv
+    sys.argv = [before[0], *(FLAGS.get(word, word) for word in argv)]
+    try:
+        application(guarded)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explain(error) from error
+    finally:
+        sys.argv = before
+    if raised:
+        raise raised[0]
+
+
+def explain(error: Exception) -> ConfigError:
+    """The ConfigError for an error of Hydra or OmegaConf."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        missing = error.missing_cfg_file
+        if isinstance(missing, str) and "/" in missing:
+            group, _, option = missing.rpartition("/")
+            return unknown(group, option, error.options or (), f"{group}={option}")
+    cause = error.__cause__
+    lines = [line.strip() for line in f"{error}\n{cause or ''}".splitlines() if line.strip()]
+    text = " ".join(dict.fromkeys(lines[:3]))
+    return ConfigError(f"The configuration cannot be composed: {text}")

@@ -1,0 +1,132 @@
+"""`python -m harness.sweep`: measure a workload, analyse it, and write the report.
+
+A Hydra application. Exit status: 0 every cell was measured; 1 some cells failed, and the others
+are reported; 2 the configuration, a file or a folder is wrong, and nothing was changed; 130
+interrupted.
+The same command again goes on where an interrupted one stopped.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from types import FrameType
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from harness import analysis, config, dry_run, environment, model_file, roi, verdict
+from harness.bench import Bench, prepare, read_workload
+from harness.compose import run_application
+from harness.config import Settings
+from harness.errors import ConfigError
+from harness.plan import Plan
+from harness.progress import ProgressDisplay, duration
+from harness.results import ResultsFolder
+from harness.schedule import Schedule
+from harness.workers import WorkerPool
+from reports import build as report
+
+OK, CELLS_FAILED, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    started = time.monotonic()
+    console = Console(highlight=False)
+    statuses: list[int] = []
+
+    def task(cfg: DictConfig) -> None:
+        statuses.append(sweep(config.read(cfg), console, started))
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        run_application(task, sys.argv[1:] if argv is None else argv)
+    except ConfigError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return BAD_CONFIGURATION
+    except KeyboardInterrupt:
+        print(
+            "Interrupted. Finished blocks are kept; the same command goes on from there.",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    return max(statuses, default=OK)
+
+
+def sweep(settings: Settings, console: Console, started: float) -> int:
+    """Measure, analyse and report one configuration. `started` is when its budget began to run.
+
+    Raises ConfigError before anything is timed.
+    """
+    roi.validate_cost(settings.config["cost"])
+    if settings.dry_run:
+        dry_run.show(settings, console)
+        return OK
+    model = model_file.read(settings.model_path, made_by=settings.config["model"].get("made_by"))
+    workload = read_workload(settings, model)
+    folder = ResultsFolder(settings.results)
+    folder.check_writable()
+    with folder.lock():
+        with WorkerPool(settings.backends) as pool:
+            bench, notes = prepare(settings, model, workload, pool)
+            for note in notes:
+                _say(console, note)
+            _introduce(bench, console)
+            _measure(bench, console, started)
+        summary = analysis.analyse(folder.path)
+        page = report.build(folder.path, str(settings.config["report"]["lang"]))
+    verdict.show(summary, console)
+    _say(console, f"\nReport: {page} (after {duration(time.monotonic() - started)})")
+    return CELLS_FAILED if summary["failures"] else OK
+
+
+def _measure(bench: Bench, console: Console, started: float) -> None:
+    least = _missing_trials(bench)
+    with ProgressDisplay(console, least) as display:
+        Schedule(bench, bench.plan.groups, analysis.progress, display, started).run()
+
+
+def _missing_trials(bench: Bench) -> int:
+    """Trials that the least number of blocks still needs."""
+    missing = 0
+    for group in bench.plan.groups:
+        if bench.applicable(group):
+            done = len(bench.folder.finished_blocks(group.name))
+            blocks = max(0, bench.settings.schedule.min_blocks - done)
+            missing += blocks * len(group.cells)
+    return missing
+
+
+def _introduce(bench: Bench, console: Console) -> None:
+    """Say what is measured on what."""
+    device = next(iter(bench.hellos.values()))["device"]
+    _say(
+        console,
+        f"{bench.model.name}, workload {bench.workload.name} "
+        f"({len(bench.workload.prompts)} prompts), on {device.get('name')} "
+        f"({environment.usable_cores()} cores): {count_of(bench.plan)}.",
+    )
+    for group in bench.plan.groups:
+        draw = bench.draw(group, 0)
+        if not draw.applicable:
+            _say(console, f"{group.name} is not applicable: {draw.left_out['reason']}.")
+
+
+def count_of(plan: Plan) -> str:
+    """Groups and cells of a plan in words."""
+    cells = sum(len(group.cells) for group in plan.groups)
+    return f"{len(plan.groups)} groups, {cells} cells"
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

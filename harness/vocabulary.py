@@ -1,0 +1,24 @@
+"""The names that configuration, records and reports may use for an axis."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRECISIONS = ("fp16", "bf16", "w8a8", "w4a16", "w4a8", "w4a4")
+KV_PRECISIONS = ("kv16",)
+DRAFTERS = ("none", "self", "model", "head", "ngram", "cascade")
+SHAPES = ("none", "chain", "tree")
+ACCEPTANCE = ("greedy", "sampling", "replay")
+NATURAL: Final = "natural"
+"""The context length that keeps prompts as long as they are."""
+
+MAX_DRAFTED = 63
+"""Tokens that one round may draft: with the bonus token a round has at most 64 rows."""
+
+ABSURD_BATCH = 4096
+"""A batch size above this is a slip of the pen and refused before anything is started."""
+
+
+def quantized(precision: str) -> bool:
+    """True where the precision reads 4- or 8-bit weights."""
+    return precision.startswith(("w4", "w8"))
