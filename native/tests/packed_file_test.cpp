@@ -1,0 +1,213 @@
+// The reader of packed files: what it reads, and how it refuses what is damaged.
+#include "core/packed_file.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <random>
+
+#include "core/sha256.h"
+#include "tests/packed_builder.h"
+
+namespace specquant::core {
+namespace {
+
+using test::AlignedBytes;
+using test::PackedBuilder;
+
+// What the reader says of these bytes: "" where it takes them.
+std::string verdict(const std::string& bytes) {
+  const AlignedBytes aligned(bytes);
+  try {
+    const PackedFile file(aligned.view(), "tiny.packed");
+    return "";
+  } catch (const Error& error) {
+    CHECK(error.type() == ErrorType::model);
+    const std::string message = error.what();
+    CHECK(message.find("tiny.packed") != std::string::npos);
+    return message;
+  }
+}
+
+std::string verdict_after(const std::function<void(PackedBuilder&)>& spoil) {
+  PackedBuilder builder;
+  spoil(builder);
+  return verdict(builder.bytes());
+}
+
+void check_says(const std::string& message, const std::string& part) {
+  INFO(message);
+  CHECK(message.find(part) != std::string::npos);
+}
+
+TEST_CASE("a valid file gives its shape and tensors") {
+  const AlignedBytes bytes(PackedBuilder().bytes());
+  const PackedFile file(bytes.view(), "tiny.packed");
+  CHECK(file.name() == "tiny");
+  CHECK(file.weight_format() == "q4_1");
+  CHECK(file.shape().hidden == 64);
+  CHECK(file.shape().kv_heads == 1);
+  CHECK(file.shape().vocabulary == 50);
+  CHECK(file.shape().tied_head);
+  CHECK(file.shape().rope_theta == 10000.0F);
+  CHECK(&file.embedding() == &file.head());
+  const TensorView& qkv = file.layer_tensor(1, "qkv");
+  CHECK(qkv.kind == TensorKind::affine4);
+  CHECK(qkv.rows == 128);
+  CHECK(qkv.cols == 64);
+  CHECK(qkv.group == 64);
+  CHECK(qkv.bytes.size() == 8 * (64 * 8 + 64));
+  CHECK(file.head().bytes.size() == 4 * 2 * (32 * 16 + 32));  // 50 rows fill four tiles
+  CHECK(file.tensor("final_norm").floats().size() == 64);
+  CHECK(file.tensors().size() == 14);
+  for (const auto& [name, view] : file.tensors()) {
+    CHECK(reinterpret_cast<uintptr_t>(view.bytes.data()) % 64 == 0);
+  }
+  CHECK_THROWS_AS(file.tensor("layers.2.qkv"), Error);
+}
+
+TEST_CASE("a file is mapped from disk, and what is no file is named") {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("packed_file_test_" + std::to_string(getpid()));
+  { std::ofstream(path, std::ios::binary) << PackedBuilder().bytes(); }
+  CHECK(PackedFile(path.string()).name() == "tiny");
+  { std::ofstream(path, std::ios::binary | std::ios::trunc); }
+  CHECK_THROWS_WITH_AS(PackedFile(path.string()),
+                       ("Model file " + path.string() + ": it is empty.").c_str(), Error);
+  std::filesystem::remove(path);
+  CHECK_THROWS_AS(PackedFile(path.string()), Error);
+  CHECK_THROWS_AS(PackedFile("/tmp"), Error);
+}
+
+TEST_CASE("a file cut anywhere is refused") {
+  const std::string whole = PackedBuilder().bytes();
+  CHECK(verdict(whole).empty());
+  for (std::size_t size = 0; size < whole.size(); size += size < 200 ? 1 : 61) {
+    CAPTURE(size);
+    CHECK_FALSE(verdict(whole.substr(0, size)).empty());
+  }
+  CHECK_FALSE(verdict(whole.substr(0, whole.size() - 1)).empty());
+}
+
+TEST_CASE("an absurd header length is refused without reading it") {
+  std::string bytes = PackedBuilder().bytes();
+  for (const uint64_t length :
+       {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40, ~uint64_t{0}, ~uint64_t{7}}) {
+    std::memcpy(bytes.data(), &length, sizeof(length));
+    check_says(verdict(bytes), "absurd");
+  }
+}
+
+TEST_CASE("a header that is not the format's JSON is refused") {
+  check_says(verdict(PackedBuilder::with_header("not JSON", "")), "cannot read the header");
+  check_says(verdict(PackedBuilder::with_header("[1, 2]", "")), "cannot read the header");
+  check_says(verdict(PackedBuilder::with_header("{\"a\": \"\xff\"}", "")),
+             "cannot read the header");
+  check_says(verdict(PackedBuilder::with_header(std::string(100000, '['), "")), "nests deeper");
+  check_says(verdict(PackedBuilder::with_header("{}", "")), "no metadata entry 'specquant'");
+  check_says(verdict(PackedBuilder::with_header(R"({"__metadata__": {"specquant": 3}})", "")),
+             "'specquant' is not a text");
+  check_says(verdict(PackedBuilder::with_header(R"({"__metadata__": {"specquant": "{"}})", "")),
+             "cannot read the metadata entry 'specquant'");
+}
+
+TEST_CASE("another version, architecture or shape is refused") {
+  const auto with = [](const char* key, const nlohmann::json& value) {
+    return verdict_after([&](PackedBuilder& builder) { builder.metadata[key] = value; });
+  };
+  check_says(with("format_version", 2), "format_version");
+  check_says(with("architecture", "gpt2"), "'gpt2'");
+  check_says(with("hidden_size", 0), "'hidden_size'");
+  check_says(with("hidden_size", 96), "tensor 'head': it is 50 x 64");
+  check_says(with("hidden_size", 1e300), "'hidden_size'");
+  check_says(with("num_layers", 3), "tensor 'layers.2.qkv': it is missing");
+  check_says(with("num_layers", 1), "does not belong");
+  check_says(with("num_layers", 18446744073709551615U), "'num_layers'");
+  check_says(with("num_kv_heads", 3), "'num_kv_heads'");
+  check_says(with("head_dim", 31), "'head_dim'");
+  check_says(with("vocab_size", 49), "tensor 'head'");
+  check_says(with("rope_theta", -1.0), "'rope_theta'");
+  check_says(with("tied_head", 1), "'tied_head'");
+  check_says(with("tied_head", false), "tensor 'embed': it is missing");
+  check_says(with("tensors", nlohmann::json::array()), "'tensors'");
+  check_says(with("name", nullptr), "'name'");
+  const PackedBuilder whole;
+  for (const auto& [key, value] : whole.metadata.items()) {
+    check_says(verdict_after([&](PackedBuilder& builder) { builder.metadata.erase(key); }),
+               "'" + key + "' is missing");
+  }
+}
+
+TEST_CASE("a tensor that does not fit its description is refused by name") {
+  const auto described = [](const char* key, const nlohmann::json& value) {
+    return verdict_after(
+        [&](PackedBuilder& builder) { builder.metadata["tensors"]["layers.1.o"][key] = value; });
+  };
+  const auto placed = [](const char* key, const nlohmann::json& value) {
+    return verdict_after(
+        [&](PackedBuilder& builder) { builder.tensors["layers.1.o"][key] = value; });
+  };
+  for (const std::string& message : {described("kind", "affine3"),
+                                     described("kind", "affine8"),
+                                     described("kind", "f32"),
+                                     described("rows", 65),
+                                     described("rows", -1),
+                                     described("cols", 48),
+                                     described("group", 0),
+                                     described("group", 48),
+                                     described("group", 128),
+                                     described("group", 64),
+                                     described("rows", nullptr),
+                                     placed("dtype", "F16"),
+                                     placed("dtype", 3),
+                                     placed("data_offsets", {64, 0}),
+                                     placed("data_offsets", {1, 2561}),
+                                     placed("data_offsets", {-64, 2560}),
+                                     placed("data_offsets", {0, 18446744073709551615U}),
+                                     placed("data_offsets", {0}),
+                                     placed("data_offsets", "0"),
+                                     placed("shape", {1, 2560}),
+                                     placed("shape", {2559})}) {
+    check_says(message, "tensor 'layers.1.o'");
+  }
+  check_says(verdict_after([](PackedBuilder& b) { b.tensors.erase("layers.1.o"); }), "has no data");
+  check_says(verdict_after([](PackedBuilder& b) { b.tensors["extra"] = b.tensors["head"]; }),
+             "tensor 'extra' does not belong");
+  check_says(verdict_after([](PackedBuilder& b) {
+               b.tensors["layers.1.o"]["data_offsets"] = b.tensors["layers.0.o"]["data_offsets"];
+             }),
+             "tensors 'layers.0.o' and 'layers.1.o' overlap");
+}
+
+TEST_CASE("random damage leads to typed errors alone") {
+  std::mt19937 random(1);
+  const std::string whole = PackedBuilder().bytes();
+  const std::size_t header = whole.size() - PackedBuilder().data.size();
+  int refused = 0;
+  for (int trial = 0; trial < 5000; ++trial) {
+    std::string bytes = whole;
+    for (auto flips = 1 + random() % 3; flips > 0; --flips) {
+      bytes[random() % header] ^= static_cast<char>(1U << (random() % 8));
+    }
+    if (!verdict(bytes).empty()) ++refused;
+  }
+  CHECK(refused > 4000);
+}
+
+TEST_CASE("SHA-256 of the examples of FIPS 180") {
+  const auto hash = [](const std::string& text) {
+    return sha256_hex(std::as_bytes(std::span(text)));
+  };
+  CHECK(hash("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(hash("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK(hash("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  CHECK(hash(std::string(1000000, 'a')) ==
+        "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+}  // namespace
+}  // namespace specquant::core
