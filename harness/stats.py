@@ -120,8 +120,8 @@ def standard_errors(values: FloatArray) -> FloatArray:
 def shrunk_correlation(values: FloatArray) -> FloatArray:
     """Correlation of the columns, shrunk towards independence: (B, K) -> (K, K).
 
-    The intensity is that of Schaefer and Strimmer (2005), for a target without correlation. From six
-    blocks a correlation is badly known; independence gives the widest intervals, so to shrink
+    The intensity is that of Schaefer and Strimmer (2005), for a target without correlation. Six
+    blocks tell little of a correlation; independence gives the widest intervals, so to shrink
     towards it errs on the safe side.
     """
     blocks, columns = values.shape

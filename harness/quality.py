@@ -1,0 +1,138 @@
+"""Quality of a precision against the baseline's: agreement, KL divergence, perplexity; the gate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.comparison import Group, Key
+from harness.derive import RecordError
+from harness.findings import Finding, finding
+from harness.stats import FloatArray, Interval, ratio_interval, wilson
+
+SUMS = ("positions", "agree", "kl_sum", "nll_sum", "ref_nll_sum")
+
+
+def plain_target(group: Group, key: Key) -> Key | None:
+    """The method's target without a drafter: same backend and precisions. None if not in the group.
+
+    A plain method is its own target.
+    """
+    wanted = _target_axes(group.cell(key))
+    for other in group.trials:
+        cell = group.cell(other)
+        if cell["drafter"]["kind"] == "none" and other[1] != "noise":
+            if _target_axes(cell) == wanted:
+                return other
+    return None
+
+
+def _target_axes(cell: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(cell.get(axis) for axis in ("backend", "precision", "kv_precision", "head"))
+
+
+def clusters(scores: Iterable[Mapping[str, Any]]) -> FloatArray:
+    """Sums by sequence id, (sequences, 5) in the order of SUMS.
+
+    A prompt that was scored in several blocks is one cluster: its repeats are not independent.
+    """
+    found: dict[str, FloatArray] = {}
+    for score in scores:
+        for sequence in score["sequences"]:
+            row = np.array([float(sequence[name]) for name in SUMS])
+            if not np.isfinite(row).all() or row[0] < 0:
+                raise RecordError(f"quality of sequence {sequence['id']} holds a bad value.")
+            identity = str(sequence["id"])
+            found[identity] = found.get(identity, np.zeros(len(SUMS))) + row
+    rows = [row for row in found.values() if row[0] > 0]
+    return np.array(rows).reshape(-1, len(SUMS))
+
+
+def measured_quality(group: Group, key: Key) -> dict[str, Any] | None:
+    """The `quality` object of a method in a group, None where nothing was scored.
+
+    A speculative method has the quality of its target: greedy acceptance gives its tokens, sampling
+    acceptance its distribution.
+    """
+    source = plain_target(group, key)
+    if source is None:
+        return None
+    scores = [t.quality for t in group.trials[source].values() if t.ok and t.quality]
+    rows = clusters(scores)
+    if not len(rows):
+        return None
+    settings, rng = group.settings, group.rng(f"quality {source[0]}")
+    positions, agree, kl, nll, ref_nll = rows.T
+
+    def ratio(values: FloatArray) -> Interval:
+        return ratio_interval(values, positions, settings.level, settings.bootstrap_draws, rng)
+
+    low, high = wilson(float(agree.sum()), float(positions.sum()), settings.level)
+    rate = ratio(agree)
+    agreement = Interval(
+        rate.mean, min(rate.ci_low, low), max(rate.ci_high, high), rate.n, rate.level
+    )
+    return {
+        "precision": scores[0]["precision"],
+        "reference": scores[0]["reference"],
+        "inherited_from": None if source == key else source[0],
+        "agreement_rate": agreement.clipped(0.0, 1.0).to_json(),
+        "kl": ratio(kl).clipped(0.0, math.inf).to_json(),
+        "perplexity": ratio(nll).exp().to_json(),
+        "ref_perplexity": ratio(ref_nll).exp().to_json(),
+        "perplexity_ratio": ratio(nll - ref_nll).exp().to_json(),
+    }
+
+
+def gate(
+    group: Group, key: Key, quality: Mapping[str, Any] | None, tolerance: Mapping[str, float] | None
+) -> dict[str, Any]:
+    """`{passed, reasons}`: the quality gate, at the pessimistic end of each interval.
+
+    A method whose target computes what the baseline computes passes by construction. `passed` is
+    null where nothing was scored, or where there is no tolerance to hold it against.
+    """
+    name = key[0]
+    if any(trial.status == "rejected_by_quality" for trial in group.trials[key].values()):
+        return {"passed": False, "reasons": [finding("quality_rejected_in_record", method=name)]}
+    if _target_axes(group.cell(key)) == _target_axes(group.cell(group.baseline)):
+        return {"passed": True, "reasons": []}
+    if quality is None or tolerance is None:
+        return {"passed": None, "reasons": [finding("quality_unmeasured", method=name)]}
+    reasons = []
+    for measure, end, sign in (
+        ("perplexity_ratio", "ci_high", 1), ("kl", "ci_high", 1), ("agreement_rate", "ci_low", -1),
+    ):  # fmt: skip
+        value, limit = quality[measure][end], tolerance[measure]
+        if value is None:  # one sequence: the end of its interval is unknown
+            return {"passed": None, "reasons": [finding("quality_unmeasured", method=name)]}
+        if sign * (value - limit) > 0:
+            reasons.append(_failure(name, measure, value, limit))
+    return {"passed": not reasons, "reasons": reasons}
+
+
+def _failure(method: str, measure: str, value: float, limit: float) -> Finding:
+    return finding("quality_failed", method=method, measure=measure, value=value, limit=limit)
+
+
+def losslessness(group: Group, key: Key) -> tuple[bool | None, dict[str, Any] | None]:
+    """(lossless, totals): tokens compared, mismatches and the smallest margin over the blocks.
+
+    `lossless` is None for plain methods and where nothing was compared.
+    """
+    found = [t.losslessness for t in group.trials[key].values() if t.ok and t.losslessness]
+    if not found:
+        return None, None
+    margins = [f["smallest_margin"] for f in found if f["smallest_margin"] is not None]
+    total = {
+        "reference_method_id": found[0]["reference_method_id"],
+        "tokens_compared": sum(int(f["tokens_compared"]) for f in found),
+        "mismatches": sum(int(f["mismatches"]) for f in found),
+        "smallest_margin": min(margins) if margins else None,
+    }
+    if total["tokens_compared"] == 0:
+        return None, total
+    return total["mismatches"] == 0, total
