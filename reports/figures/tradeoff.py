@@ -1,0 +1,97 @@
+"""Throughput against quality: what each precision gains in speed and costs in quality."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from reports.figures.dots import legend_mark
+from reports.figures.svg import (
+    ARM_COLOURS,
+    ARM_MARKERS,
+    MUTED,
+    Picture,
+    finish,
+    new_figure,
+    style,
+)
+from reports.language import Language
+from reports.methods import ARMS, Method
+
+MAX_POINTS = 120
+
+
+def tradeoff_figure(
+    methods: Sequence[Method], labels: dict[int, str], tolerance: float | None, ident: str,
+    t: Language,
+) -> Picture | None:
+    """Points of one group: perplexity ratio to the baseline (x), output throughput (y).
+
+    None where fewer than two methods have both figures. The baseline stands at a ratio of 1 by
+    definition. `tolerance` is the largest ratio that the quality gate lets pass.
+    """
+    points = [
+        (m, ratio, rate)
+        for m in methods
+        if m.role != "noise"
+        and (ratio := 1.0 if m.arm == "baseline" else m.mean("perplexity_ratio", "quality"))
+        is not None
+        and (rate := m.mean("output_throughput")) is not None
+    ]
+    points.sort(key=lambda point: -point[2])
+    kept = points[:MAX_POINTS]
+    if len(kept) < 2:
+        return None
+    with style():
+        figure, axes = new_figure(3.5, ["00,000"], ["m"], top_in=0.4)
+        arms = [a for a in ARMS if any(m.arm == a for m, _, _ in kept)]
+        for m, ratio, rate in kept:
+            colour = ARM_COLOURS.get(m.arm, MUTED)
+            span = m.interval("output_throughput")
+            if span and span.bounded:
+                axes.plot([ratio, ratio], [float(span.ci_low or 0), float(span.ci_high or 0)],
+                          color=colour, linewidth=1.1, alpha=0.7)
+            axes.plot([ratio], [rate], marker=ARM_MARKERS.get(m.arm, "o"), color=colour,
+                      markeredgecolor="white", markersize=6.5, linestyle="none")
+        low = min(ratio for _, ratio, _ in kept)
+        high = max(ratio for _, ratio, _ in kept)
+        pad = max(0.01, 0.08 * (high - low))
+        # Room at the right for the labels of the rightmost points.
+        axes.set_xlim(low - pad, high + pad + 0.3 * max(high - low, pad))
+        axes.set_ylim(0, max(rate for _, _, rate in kept) * 1.12)
+        for m in _front(kept):
+            ratio, rate = next((x, y) for method, x, y in kept if method is m)
+            axes.annotate(labels[id(m)], (ratio, rate), xytext=(7, 3),
+                          textcoords="offset points")
+        if tolerance is not None and tolerance < axes.get_xlim()[1]:
+            axes.axvline(tolerance, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+            axes.annotate(t("figure.gate"), (tolerance, 0), xycoords=("data", "axes fraction"),
+                          xytext=(4, 5), textcoords="offset points", color=MUTED)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: t.fixed(float(x), 2)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: t.fixed(float(y), 0)))
+        axes.set_xlabel(t("figure.tradeoff_x"))
+        axes.set_ylabel(t("figure.tradeoff_y"))
+        axes.grid()
+        figure.legend(handles=[legend_mark(a, t(f"arm.{a}")) for a in arms], loc="upper left",
+                      ncols=4, frameon=False, bbox_to_anchor=(0.02, 1.0), borderaxespad=0.2,
+                      handletextpad=0.3)
+        fastest = kept[0]
+        description = t(
+            "figure.tradeoff_desc", label=labels[id(fastest[0])], rate=fastest[2],
+            ratio=fastest[1],
+        )  # fmt: skip
+        svg = finish(figure, ident, t("figure.tradeoff_title"), description)
+    return Picture(svg, description, len(points) - len(kept))
+
+
+def _front(points: Sequence[tuple[Method, float, float]]) -> list[Method]:
+    """Methods that no other beats in both speed and quality; points come fastest first."""
+    front: list[Method] = []
+    best = float("inf")
+    for method, ratio, _ in points:
+        if ratio < best - 1e-3:
+            front.append(method)
+            best = ratio
+    return front

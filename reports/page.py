@@ -1,0 +1,194 @@
+"""Puts the parts of the report together into what the template prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from reports import background, money, tables
+from reports.figures.acceptance import acceptance_figure
+from reports.figures.cost import cost_figure
+from reports.figures.interaction import interaction_figure
+from reports.figures.phases import PHASES, PhaseRow, phase_figure
+from reports.figures.speedup import keep_fastest, speedup_figure
+from reports.figures.tradeoff import tradeoff_figure
+from reports.interaction import read_interactions
+from reports.language import Language
+from reports.methods import ARMS, ArmChoice, Method, arm_choices, mapping, read_methods
+from reports.source import Results, as_number
+from reports.verdict import read_verdict
+
+SECTIONS = (
+    "three_way", "speedup", "interaction", "drafting", "quality", "money", "failures", "methods",
+    "background", "environment", "glossary",
+)  # fmt: skip
+DRAWN_GROUPS = 6
+"""Groups that get figures of their own; the tables hold them all."""
+DEFAULT_MIN_EFFECT = 0.02
+PHASE_ROWS = 16
+
+
+def page_context(results: Results, t: Language) -> dict[str, Any]:
+    """Everything that `report.html.j2` reads, as text in the language `t`."""
+    summary = results.summary
+    methods = read_methods(summary)
+    names = list(dict.fromkeys(
+        [str(mapping(g).get("name")) for g in summary.get("groups") or []]
+        + [m.group for m in methods]
+    ))
+    described = {str(mapping(g).get("name")): mapping(g) for g in summary.get("groups") or []}
+    captions = {name: group_caption(name, described.get(name, {}), t) for name in names}
+    shorts = {
+        name: group_caption(name, described.get(name, {}), t, "table.group_short") for name in names
+    }
+    choices = {name: arm_choices(summary, methods, name) for name in names}
+    statistics = mapping(results.config.get("stats"))
+    min_effect = as_number(statistics.get("min_effect"))
+    min_effect = DEFAULT_MIN_EFFECT if min_effect is None else min_effect
+    cost = mapping(summary.get("cost")) or mapping(results.config.get("cost"))
+    drawn = names[:DRAWN_GROUPS]
+    return {
+        "t": t,
+        "sections": SECTIONS,
+        "page": _page(results, methods, t),
+        "verdict": read_verdict(results, methods, t),
+        "groups": [
+            {
+                "caption": captions[name],
+                "verdict": _group_verdict(summary, name, methods, t),
+                "three_way": tables.three_way(choices[name], t),
+                "speed": tables.speed_table(_sorted(methods, name), t),
+                "drafting": tables.drafting_table(_sorted(methods, name), t),
+            }
+            for name in names
+        ],
+        "drawn_groups": [
+            {"caption": captions[name],
+             **_figures([m for m in methods if m.group == name], place, min_effect, cost, t)}
+            for place, name in enumerate(drawn)
+        ],
+        "interaction": _interaction(summary, methods, captions, t),
+        "money": _money(results, choices, captions, shorts, cost, t),
+        "failures": {
+            "head": [t(f"failures.column_{k}") for k in ("method", "group", "block", "error")],
+            "rows": background.failure_rows(summary.get("failures") or []),
+            "left_out": background.left_out_sentences(summary.get("groups") or [], t),
+            "noise": background.noise_sentences(summary.get("noise_floor"), t),
+            "half_width": background.half_widths(methods, names, t),
+        },
+        "settings": {
+            "min_effect": min_effect,
+            "pairs": background.flat_pairs(statistics, t),
+        },
+        "environment": background.flat_pairs(results.environment, t),
+        "config_text": results.config_text,
+        "glossary": [k.split(".")[1] for k in t.strings if re.fullmatch(r"glossary\.\w+\.term", k)],
+    }  # fmt: skip
+
+
+def group_caption(name: str, described: Any, t: Language, key: str = "table.group") -> str:
+    """Batch size and context in words, and the group's name in the longer form."""
+    if described.get("batch_size") is None:
+        return name
+    context = described.get("context_length")
+    words = t("table.natural") if context == "natural" else t("table.tokens", n=context)
+    return t(key, batch=described["batch_size"], context=words, name=name)
+
+
+def _page(results: Results, methods: Sequence[Method], t: Language) -> dict[str, Any]:
+    def values(key: str) -> str:
+        found = dict.fromkeys(str(m.value(key)) for m in methods if m.value(key))
+        return t("format.list_separator").join(found)
+
+    name = str(results.summary.get("name") or results.folder.name)
+    meta = [t(f"page.{key}", value=text) for key in ("workload", "model", "device", "backend")
+            if (text := values(key))]  # fmt: skip
+    if results.summary.get("created_at"):
+        meta.append(t("page.date", value=results.summary["created_at"]))
+    return {"name": name, "folder": results.folder.name, "meta": meta}
+
+
+def _sorted(methods: Sequence[Method], group: str) -> list[Method]:
+    """A group's methods by arm, in the order of the summary within it; none is left out."""
+    order = {arm: place for place, arm in enumerate(ARMS)}
+    found = [m for m in methods if m.group == group]
+    return sorted(found, key=lambda m: order.get(m.arm, len(ARMS)))
+
+
+def _group_verdict(
+    summary: Any, group: str, methods: Sequence[Method], t: Language
+) -> str:
+    """The verdict for one group of several, in a sentence; empty where the summary has none."""
+    for entry in mapping(summary.get("verdict")).get("by_group") or []:
+        if mapping(entry).get("group") == group:
+            named = [m.name for m in methods
+                     if m.group == group and m.method_id == entry.get("method_id")]
+            word = t.name("verdict_word", entry.get("decision"))
+            what = t.name("arm_choice", entry.get("arm") or "none")
+            key = "table.group_verdict" if named else "table.group_verdict_bare"
+            return t(key, word=word, what=what, method=named[0] if named else None)
+    return ""
+
+
+def _figures(
+    methods: Sequence[Method], place: int, min_effect: float, cost: Any, t: Language
+) -> dict[str, Any]:
+    labels = tables.labels_of(methods)
+    drafters = keep_fastest([m for m in methods if m.role == "method" and m.speedup], PHASE_ROWS)
+    rows = []
+    for m in [*(m for m in methods if m.role == "baseline"), *drafters]:
+        phases = [as_number(mapping(m.value("phases_ms")).get(phase)) for phase in PHASES]
+        known = [p for p in phases if p is not None]
+        if len(known) == len(PHASES):
+            rows.append(PhaseRow(labels[id(m)], *known))
+    gate = as_number(mapping(cost.get("quality")).get("perplexity_ratio"))
+    return {
+        "speedup": speedup_figure(methods, labels, min_effect, f"speedup-{place}", t),
+        "acceptance": acceptance_figure(methods, labels, f"acceptance-{place}", t),
+        "phases": phase_figure(rows, f"phases-{place}", t),
+        "tradeoff": tradeoff_figure(methods, labels, gate, f"tradeoff-{place}", t),
+    }
+
+
+def _interaction(
+    summary: Any, methods: Sequence[Method], captions: dict[str, str], t: Language
+) -> dict[str, Any]:
+    found = read_interactions(summary.get("interaction") or [], methods, t)
+    return {
+        "count": found.count(t),
+        "missing": found.missing,
+        "groups": [
+            {
+                "caption": captions.get(group, group),
+                "sentences": found.sentences[group],
+                "picture": interaction_figure(
+                    found.rows.get(group, []), f"interaction-{place}", t
+                ),
+            }
+            for place, group in enumerate(found.sentences)
+        ],
+    }
+
+
+def _money(
+    results: Results,
+    choices: dict[str, list[ArmChoice]],
+    captions: dict[str, str],
+    shorts: dict[str, str],
+    cost: Any,
+    t: Language,
+) -> dict[str, Any]:
+    groups = [(captions[name], found) for name, found in choices.items()]
+    head, rows = money.arm_table(groups, t)
+    sensitivity_head, sensitivity = money.sensitivity_table(results.summary.get("sensitivity"), t)
+    return {
+        "arms_head": head,
+        "arms": rows,
+        "picture": cost_figure(
+            [(shorts[name], found) for name, found in choices.items()], "cost", t
+        ),
+        "sensitivity_head": sensitivity_head,
+        "sensitivity": sensitivity,
+        "assumptions": money.assumption_pairs(cost, t),
+    }
