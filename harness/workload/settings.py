@@ -18,6 +18,7 @@ CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
 FORMATS = ("requests", "gsm8k", "spec_bench")
 PROMPT_FORMS = ("user_turn", "raw")
 MAX_OUTPUT = 1 << 20
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # it names folders
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     _check_keys(config, known, "workload")
     stop = _group(config, "stop", ("model", "ids"))
     name = _text(config, "name")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+    if not NAME.fullmatch(name):
         raise WorkloadError(
             f"workload.name={name!r} cannot name a results folder. Use up to 64 letters, digits, "
             "dots, dashes and underscores, a letter or digit first."

@@ -14,24 +14,7 @@ from hypothesis import strategies as st
 from harness.workload import GroupDraw, Workload, WorkloadError, load
 from harness.workload.draw import DrawSequence, terciles
 from harness.workload.prompt import Prompt
-
-START, END, USER, ANSWER = 1, 2, 3, 4
-MODEL = {"vocab_size": 70_000, "max_position": 4096, "stop_ids": [END]}
-
-
-class CharacterTokenizer:
-    """One token a character, and a chat template with a start token before everything."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(character) + 10 for character in text]
-
-    def apply_chat_template(
-        self, messages: list[dict[str, str]], add_generation_prompt: bool = True
-    ) -> list[int]:
-        ids = [START]
-        for message in messages:
-            ids += [USER, *self.encode(f"{message['role']}\n{message['content']}"), END]
-        return [*ids, ANSWER] if add_generation_prompt else ids
+from tests.fakes.character_tokenizer import MODEL, START, USER, CharacterTokenizer
 
 
 def make(folder: Path, rows: list[dict[str, Any]], **config: Any) -> Workload:
