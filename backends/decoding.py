@@ -1,4 +1,4 @@
-"""Plain decoding in batch slots, for workers whose engine offers a prefill and a step.
+"""Greedy decoding in batch slots, for workers whose engine offers a prefill and a step.
 
 Standard library and Python 3.8 syntax only.
 """
@@ -19,14 +19,26 @@ class Stepper(Protocol):
     def prefill(self, slot: int, prompt: Sequence[int]) -> int:
         """Replace the slot's cache by the prompt's; return the next token."""
 
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> Sequence[int]:
-        """Append one token to the cache of each slot; return the next token of each."""
+    def step(self, slots: Sequence[int], rows: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+        """Append the tokens of each slot's row to its cache; return the next token after each."""
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget what the slot's cache holds beyond its first `length` tokens."""
 
 
-def decode_plain(request: RunRequest, model: Stepper) -> RunAnswer:
-    """Serve a `run` without drafter: free slots take the next prompts in order.
+class Propose(Protocol):
+    """A drafter that needs no forward of its own."""
 
-    A round is one `step` of all active slots. Its whole duration counts as `verify_s`.
+    def __call__(self, tokens: Sequence[int], most: int) -> Sequence[int]:
+        """At most `most` tokens that may follow `tokens` (prompt and output)."""
+
+
+def decode(request: RunRequest, model: Stepper, propose: Propose | None = None) -> RunAnswer:
+    """Serve a greedy `run`: free slots take the next prompts in order.
+
+    A round is one `step` of all active slots, each with its last token and what `propose` drafts
+    for it (nothing, in plain decoding). Drafted tokens are accepted while they equal the model's
+    own choice; the first refused one is replaced by it.
     """
     run = _Run(request)
     slots: dict[int, int] = {}
@@ -40,10 +52,23 @@ def decode_plain(request: RunRequest, model: Stepper) -> RunAnswer:
         if not slots:
             continue
         active = sorted(slots)
-        last = [run.results[slots[slot]]["tokens"][-1] for slot in active]
         started = run.now()
-        tokens = model.step(active, last)
-        run.finish_round(started, [slots[slot] for slot in active], tokens)
+        drafts = [list(propose(*run.history(slots[s]))) if propose else [] for s in active]
+        drafted = run.now()
+        rows = [
+            [run.results[slots[slot]]["tokens"][-1], *draft]
+            for slot, draft in zip(active, drafts)  # noqa: B905
+        ]
+        chosen = model.step(active, rows)
+        verified = run.now()
+        for slot, draft, tokens in zip(active, drafts, chosen):  # noqa: B905
+            accepted = 0
+            while accepted < len(draft) and draft[accepted] == tokens[accepted]:
+                accepted += 1
+            if draft:
+                model.truncate(slot, run.length(slots[slot]) + accepted)
+            run.commit(slots[slot], tokens[: accepted + 1], drafted=len(draft), ended=verified)
+        run.finish_round(started, drafted, verified, sum(map(len, rows)), len(active))
         slots = {slot: index for slot, index in slots.items() if not run.results[index]["finish"]}
     return run.answer()
 
@@ -123,37 +148,64 @@ class _Run:
         result = self.results[index]
         result["prefill_s"] = ended - self._prefill_started
         result["ttft_s"] = result["queue_s"] + result["prefill_s"]
-        self._commit(index, token, ended)
+        self._commit(index, [token], ended)
 
-    def finish_round(self, started: float, indices: Sequence[int], tokens: Sequence[int]) -> None:
-        """A round has ended with one token for each of `indices`."""
-        ended = self.now()
-        rounds, columns = self._rounds, self._sequence_rounds
-        for index, token in zip(indices, tokens):  # noqa: B905
-            self._commit(index, token, ended)
-            columns["request"].append(index)
-            columns["round"].append(len(rounds["start_s"]))
-            columns["drafted"].append(0)
-            columns["reached"].append(0)
-            columns["accepted"].append(0)
-            columns["committed"].append(1)
+    def length(self, index: int) -> int:
+        """Tokens of the prompt and the output so far."""
+        return len(self._request["prompts"][index]) + len(self.results[index]["tokens"])
+
+    def history(self, index: int) -> tuple[list[int], int]:
+        """The tokens so far, and how many may be drafted after them."""
+        method, output = self._request["method"], self.results[index]["tokens"]
+        remaining = self._request["max_new_tokens"][index] - len(output)
+        most = min(method["shape"].get("gamma", 0), remaining - 1)
+        return [*self._request["prompts"][index], *output], most
+
+    def commit(self, index: int, tokens: Sequence[int], *, drafted: int, ended: float) -> None:
+        """A sequence's round has ended with `tokens`: accepted drafts and the model's own last.
+
+        What follows a stop token is dropped and counts neither as accepted nor as committed.
+        """
+        accepted = len(tokens) - 1
+        kept = self._commit(index, tokens, ended)
+        columns = self._sequence_rounds
+        columns["request"].append(index)
+        columns["round"].append(len(self._rounds["start_s"]))
+        columns["drafted"].append(drafted)
+        columns["reached"].append(min(accepted + 1, drafted))
+        columns["accepted"].append(min(accepted, kept))
+        columns["committed"].append(kept)
+
+    def finish_round(
+        self, started: float, drafted: float, verified: float, rows: int, sequences: int
+    ) -> None:
+        """A round of the whole batch has ended; its phases ended at the times given."""
+        rounds = self._rounds
         rounds["start_s"].append(started)
-        rounds["draft_s"].append(0.0)
-        rounds["verify_s"].append(ended - started)
-        rounds["other_s"].append(0.0)
-        rounds["rows"].append(len(indices))
-        rounds["sequences"].append(len(indices))
+        rounds["draft_s"].append(drafted - started)
+        rounds["verify_s"].append(verified - drafted)
+        rounds["other_s"].append(self.now() - verified)
+        rounds["rows"].append(rows)
+        rounds["sequences"].append(sequences)
 
-    def _commit(self, index: int, token: int, ended: float) -> None:
+    def _commit(self, index: int, tokens: Sequence[int], ended: float) -> int:
+        """Add `tokens` up to the first stop token; return how many were added."""
         result = self.results[index]
-        result["tokens"].append(token)
-        result["output_tokens"] += 1
+        kept = 0
+        for token in tokens:
+            result["tokens"].append(token)
+            kept += 1
+            if token in self._request["stop_ids"]:
+                result["finish"] = "stop"
+                break
+        result["output_tokens"] += kept
         result["round_end_s"].append(ended)
-        result["round_tokens"].append(1)
-        if token in self._request["stop_ids"]:
-            result["finish"] = "stop"
-        elif result["output_tokens"] == self._request["max_new_tokens"][index]:
+        result["round_tokens"].append(kept)
+        if not result["finish"] and (
+            result["output_tokens"] == self._request["max_new_tokens"][index]
+        ):
             result["finish"] = "length"
+        return kept
 
     def answer(self) -> RunAnswer:
         """The finished answer."""
@@ -162,6 +214,9 @@ class _Run:
             "rounds": self._rounds,
             "sequence_rounds": self._sequence_rounds,
             "wall_s": self.now(),
-            "decode_s": sum(self._rounds["verify_s"]),
+            "decode_s": sum(
+                sum(self._rounds[phase])  # type: ignore[literal-required]
+                for phase in ("draft_s", "verify_s", "other_s")
+            ),
             "memory": {"peak_bytes": peak_bytes()},
         }

@@ -35,11 +35,11 @@ class Backend:
         return ROOT / self.command[0]
 
     def start(self, *, log_path: str | Path | None = None) -> Worker:
-        """Start a worker. Raises WorkerNotStarted, naming `made_by` where the program is missing."""
+        """Start a worker. Raises WorkerNotStarted, naming `made_by` if the program is missing."""
         if not self.program.exists():
             mend = f" Make it with '{self.made_by}'." if self.made_by else ""
             raise WorkerNotStarted(f"{self.name}: {self.program} is missing.{mend}")
-        command = [self.program, *self.command[1:]]
+        command = [str(self.program), *self.command[1:]]
         return Worker(command, name=self.name, env=self.env, cwd=ROOT, log_path=log_path)
 
 

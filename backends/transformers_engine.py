@@ -1,7 +1,7 @@
 """Worker on Hugging Face transformers and PyTorch, on the CPU: the independent reference.
 
 It checks the native engine's logits and perplexity. Each active sequence has its own forward, so
-that its batch timings say nothing about batching. Run it as `python -m backends.transformers_engine`.
+that its batch timings say nothing about batching.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import transformers
 
-from backends.decoding import decode_plain
+from backends.decoding import decode
 from backends.llama_weights import llama_config, llama_state
 from backends.pack.errors import CheckpointError
 from backends.pack.packed import PackedFile
@@ -43,9 +43,13 @@ class Slots:
         self._caches[slot] = transformers.DynamicCache()
         return self._forward(slot, prompt)
 
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    def step(self, slots: Sequence[int], rows: Sequence[Sequence[int]]) -> list[list[int]]:
         """See decoding.Stepper."""
-        return [self._forward(slot, [token]) for slot, token in zip(slots, tokens, strict=True)]
+        return [[self._forward(slot, row)] for slot, row in zip(slots, rows, strict=True)]
+
+    def truncate(self, slot: int, length: int) -> None:
+        """See decoding.Stepper."""
+        self._caches[slot].crop(length)
 
     def _forward(self, slot: int, tokens: Sequence[int]) -> int:
         logits = self.model(
@@ -92,21 +96,19 @@ class TransformersEngine(Engine):
             raise RequestError("unsupported", "drafters with weights of their own are not served.")
         try:
             packed = PackedFile(request["model"]["path"])
-            state = {name: torch.from_numpy(values) for name, values in llama_state(packed)}
+            state = {name: torch.tensor(values) for name, values in llama_state(packed)}
         except CheckpointError as error:
             raise RequestError("model", str(error)) from error
         sizes = packed.metadata
         if request["max_context"] > sizes["max_position"]:
             raise RequestError(
                 "bad_request",
-                f"max_context {request['max_context']} exceeds the model's {sizes['max_position']}.",
+                f"max_context {request['max_context']} exceeds the model's "
+                f"{sizes['max_position']} positions.",
             )
         models = {precision: _build(sizes, state, precision) for precision in request["precisions"]}
         self._models = models
-        weights = {
-            precision: sum(p.numel() * p.element_size() for p in model.parameters())
-            for precision, model in models.items()
-        }
+        weights = {precision: _weight_bytes(model) for precision, model in models.items()}
         per_token = 2 * sizes["num_layers"] * sizes["num_kv_heads"] * sizes["head_dim"]
         width = max(model.lm_head.weight.element_size() for model in models.values())
         return {
@@ -121,7 +123,7 @@ class TransformersEngine(Engine):
             "proof": {
                 precision: {
                     "kernels": [f"torch.nn.functional.linear {model.lm_head.weight.dtype}"],
-                    "bytes_per_token": weights[precision],
+                    "bytes_per_token": _bytes_per_token(model),
                 }
                 for precision, model in models.items()
             },
@@ -137,7 +139,7 @@ class TransformersEngine(Engine):
     def run(self, request: RunRequest) -> Mapping[str, Any]:
         """Plain greedy decoding."""
         with torch.inference_mode():
-            return decode_plain(request, Slots(self._models[request["method"]["precision"]]))
+            return decode(request, Slots(self._models[request["method"]["precision"]]))
 
     def forward(self, request: ForwardRequest) -> dict[str, Any]:
         """Seconds of a forward of n rows a sequence after `context` tokens, orders interleaved."""
@@ -158,11 +160,11 @@ class TransformersEngine(Engine):
                     started = time.monotonic()
                     model(rows, past_key_values=cache)
                     times[str(n)].append(time.monotonic() - started)
-                    cache.crop(request["context"])
+                    cache.crop(-n)
         return {
             "times": times,
             "bandwidth_bytes_s": _read_bandwidth(),
-            "bytes_per_token": sum(p.numel() * p.element_size() for p in model.parameters()),
+            "bytes_per_token": _bytes_per_token(model),
         }
 
     def score(self, request: ScoreRequest) -> dict[str, Any]:
@@ -215,6 +217,17 @@ def _build(sizes: Mapping[str, Any], state: Mapping[str, torch.Tensor], precisio
     return model.eval()
 
 
+def _weight_bytes(model: Any) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def _bytes_per_token(model: Any) -> int:
+    """Weight bytes that a forward of one row reads: all but an embedding table of its own."""
+    embedding = model.model.embed_tokens.weight
+    apart = 0 if embedding is model.lm_head.weight else embedding.numel() * embedding.element_size()
+    return _weight_bytes(model) - apart
+
+
 def _read_bandwidth() -> float:
     """Bytes a second of reading a 256 MiB buffer with PyTorch's threads, median of 5."""
     buffer = torch.ones(_BANDWIDTH_BYTES // 4)
@@ -237,7 +250,7 @@ def main() -> None:
     """Serve the protocol on stdin and stdout."""
     parser = argparse.ArgumentParser(
         prog="python -m backends.transformers_engine",
-        description="Worker of the 'transformers' backend; speaks docs/protocol.md, writes no files.",
+        description="Worker of the 'transformers' backend (docs/protocol.md). Writes no files.",
     )
     parser.add_argument("--threads", type=int, help="threads of PyTorch; default: its own choice")
     options = parser.parse_args()
