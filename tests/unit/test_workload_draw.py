@@ -126,6 +126,22 @@ def test_draws_are_balanced_over_lengths_and_categories() -> None:
         assert Counter(prompts[i].category for i in taken) == dict.fromkeys("abcd", 3)
 
 
+def test_small_draws_are_balanced_where_strata_differ_in_size() -> None:
+    sizes = {"a": 20, "b": 5, "c": 5, "d": 5}
+    prompts = [
+        Prompt(f"{c}{t}{i}", (7,) * (100 * t + 1 + i), 8, category=c)
+        for t in range(3)
+        for c, size in sizes.items()
+        for i in range(size)
+    ]
+    third = terciles(prompts)
+    draws = sequence(prompts, [(3, "natural")], seed=3)
+    for block in range(10):
+        taken = draws.indices(0, block)
+        assert {third[i] for i in taken} == {0, 1, 2}
+        assert len({prompts[i].category for i in taken}) == 3
+
+
 def test_terciles_are_equal_thirds_by_length() -> None:
     prompts = [Prompt(f"p{n}", (7,) * n, 8) for n in (9, 1, 5, 3, 7, 2)]
     assert terciles(prompts) == [2, 0, 1, 1, 2, 0]
