@@ -83,6 +83,14 @@ int Fields::integer(const std::string& key, int low, int high) {
   return integer_of(value(key), path_of(key), low, high);
 }
 
+uint64_t Fields::seed(const std::string& key) {
+  const json& found = value(key);
+  if (!found.is_number_unsigned() || found.get<uint64_t>() >> 63 != 0) {
+    bad_request("'" + path_of(key) + "' must be an integer from 0 to 2^63 - 1.");
+  }
+  return found.get<uint64_t>();
+}
+
 double Fields::number(const std::string& key, double low, double high) {
   return number_of(value(key), path_of(key), low, high);
 }

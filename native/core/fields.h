@@ -21,6 +21,7 @@ class Fields {
   std::string path_of(const std::string& key) const;
 
   int integer(const std::string& key, int low, int high);
+  uint64_t seed(const std::string& key);  // 0 to 2^63 - 1
   double number(const std::string& key, double low, double high);
   bool flag(const std::string& key);
   std::string text(const std::string& key);

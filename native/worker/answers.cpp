@@ -1,0 +1,86 @@
+#include "worker/answers.h"
+
+#include "core/memory.h"
+
+namespace specquant::worker {
+namespace {
+
+using nlohmann::json;
+
+json answer_to_request(const decode::RequestResult& request) {
+  return {{"prompt_tokens", request.prompt_tokens},
+          {"output_tokens", request.tokens.size()},
+          {"tokens", request.tokens},
+          {"queue_s", request.queue_s},
+          {"prefill_s", request.prefill_s},
+          {"ttft_shared", request.ttft_shared},
+          {"ttft_s", request.ttft_s},
+          {"round_end_s", request.round_end_s},
+          {"round_tokens", request.round_tokens},
+          {"finish", request.finish == decode::Finish::stop ? "stop" : "length"}};
+}
+
+}  // namespace
+
+json answer_to_load(const Model& model, const core::PackedFile& file,
+                    std::span<const Precision> precisions) {
+  const MemoryUse memory = model.memory();
+  json proofs = json::object();
+  json compute = json::object();
+  for (const Precision precision : precisions) {
+    const Proof proof = model.proof(precision);
+    proofs[name_of(precision)] = {{"kernels", proof.kernels},
+                                  {"bytes_per_token", proof.bytes_per_token}};
+    compute[name_of(precision)] = proof.compute_dtype;
+  }
+  return {{"memory",
+           {{"weight_bytes", memory.weight_bytes},
+            {"kv_bytes", memory.kv_bytes},
+            {"peak_bytes", core::peak_memory()}}},
+          {"proof", proofs},
+          {"compute_dtype", compute},
+          {"model",
+           {{"name", file.name()},
+            {"vocab_size", file.shape().vocabulary},
+            {"max_position", file.shape().max_position},
+            {"content_hash", file.content_hash()}}}};
+}
+
+json answer_to_run(const decode::RunResult& result) {
+  json requests = json::array();
+  for (const decode::RequestResult& request : result.requests) {
+    requests.push_back(answer_to_request(request));
+  }
+  return {{"requests", requests},
+          {"rounds",
+           {{"start_s", result.rounds.start_s},
+            {"draft_s", result.rounds.draft_s},
+            {"verify_s", result.rounds.verify_s},
+            {"other_s", result.rounds.other_s},
+            {"rows", result.rounds.rows},
+            {"sequences", result.rounds.sequences}}},
+          {"sequence_rounds",
+           {{"request", result.sequence_rounds.request},
+            {"round", result.sequence_rounds.round},
+            {"drafted", result.sequence_rounds.drafted},
+            {"reached", result.sequence_rounds.reached},
+            {"accepted", result.sequence_rounds.accepted},
+            {"committed", result.sequence_rounds.committed}}},
+          {"wall_s", result.wall_s},
+          {"decode_s", result.decode_s},
+          {"memory", {{"peak_bytes", core::peak_memory()}}}};
+}
+
+json answer_to_score(const decode::ScoredSequence& columns, bool with_reference) {
+  json answer = {
+      {"top1", columns.top1}, {"top1_logprob", columns.top1_logprob}, {"logprob", columns.logprob}};
+  if (with_reference) {
+    answer["ref_top1"] = columns.ref_top1;
+    answer["ref_logprob"] = columns.ref_logprob;
+    answer["margin"] = columns.margin;
+    answer["kl"] = columns.kl;
+  }
+  return answer;
+}
+
+}  // namespace specquant::worker

@@ -1,0 +1,18 @@
+// Results as the JSON of docs/protocol.md.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "core/packed_file.h"
+#include "decode/decoder.h"
+#include "decode/score.h"
+
+namespace specquant::worker {
+
+nlohmann::json answer_to_load(const Model& model, const core::PackedFile& file,
+                              std::span<const Precision> precisions);
+nlohmann::json answer_to_run(const decode::RunResult& result);
+nlohmann::json answer_to_score(const decode::ScoredSequence& columns, bool with_reference);
+
+}  // namespace specquant::worker

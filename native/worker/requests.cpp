@@ -1,0 +1,258 @@
+#include "worker/requests.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "core/errors.h"
+#include "core/names.h"
+
+namespace specquant::worker {
+namespace {
+
+using core::bad_request;
+using core::Error;
+using core::ErrorType;
+using core::Fields;
+
+constexpr int kMaxContext = 1 << 24;
+constexpr int kMaxRepeats = 100000;
+constexpr int kMaxTreeRows = decode::kMaxDrafted + 1;
+constexpr double kMaxArrival = 1e6;  // seconds
+constexpr int kAnyInteger = std::numeric_limits<int>::max();
+
+struct TraceName {
+  const char* name;
+  Trace trace;
+};
+constexpr std::array kTraces{TraceName{"none", Trace::none}, TraceName{"rounds", Trace::rounds},
+                             TraceName{"tokens", Trace::tokens}};
+
+std::vector<std::string> names_of(std::span<const Precision> precisions) {
+  std::vector<std::string> names;
+  for (const Precision precision : precisions) names.emplace_back(name_of(precision));
+  return names;
+}
+
+void require_loaded(Precision precision, const Limits& limits) {
+  if (std::ranges::find(limits.precisions, precision) != limits.precisions.end()) return;
+  bad_request("The precision " + core::quoted(name_of(precision)) +
+              " was not loaded. Name it in the 'precisions' of 'load'; loaded are " +
+              core::list_of(names_of(limits.precisions)) + ".");
+}
+
+Precision loaded_precision(Fields& fields, const std::string& key, const Limits& limits) {
+  const Precision precision = decode::parse_precision_at(fields, key);
+  require_loaded(precision, limits);
+  return precision;
+}
+
+// A list of token lists; `what` names one of them in messages.
+std::vector<std::vector<int32_t>> token_lists(Fields& fields, const std::string& key,
+                                              const std::string& what, std::size_t shortest,
+                                              const Limits& limits) {
+  const nlohmann::json& outer = fields.value(key);
+  if (!outer.is_array() || outer.empty()) {
+    bad_request("'" + key + "' must be a list with at least one list of token ids.");
+  }
+  std::vector<std::vector<int32_t>> lists;
+  for (const nlohmann::json& inner : outer) {
+    const std::string name = what + " " + std::to_string(lists.size());
+    if (!inner.is_array()) bad_request(name + " must be a list of token ids.");
+    if (inner.size() < shortest) {
+      bad_request(
+          name + (inner.empty() ? " is empty" : " has " + std::to_string(inner.size()) + " token") +
+          "; it needs at least " + std::to_string(shortest) + ".");
+    }
+    std::vector<int32_t> tokens =
+        core::integers_of(inner, key + "[" + std::to_string(lists.size()) + "]",
+                          std::numeric_limits<int>::min(), kAnyInteger);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] >= 0 && tokens[i] < limits.vocabulary) continue;
+      bad_request(name + ", position " + std::to_string(i) + ": token id " +
+                  std::to_string(tokens[i]) + " is outside the vocabulary of " +
+                  std::to_string(limits.vocabulary) + ".");
+    }
+    lists.push_back(std::move(tokens));
+  }
+  return lists;
+}
+
+std::vector<int> new_token_limits(Fields& fields, std::size_t prompts) {
+  const std::string key = "max_new_tokens";
+  if (!fields.value(key).is_array()) {
+    return std::vector<int>(prompts, fields.integer(key, 1, kMaxContext));
+  }
+  std::vector<int> limits = fields.integers(key, 1, kMaxContext);
+  if (limits.size() != prompts) {
+    bad_request("'max_new_tokens' has " + std::to_string(limits.size()) + " entries for " +
+                std::to_string(prompts) + " prompts.");
+  }
+  return limits;
+}
+
+void require_room(const decode::Job& job, int drafted, int max_context) {
+  for (std::size_t i = 0; i < job.prompts.size(); ++i) {
+    const int64_t prompt = static_cast<int64_t>(job.prompts[i].size());
+    if (prompt + job.max_new_tokens[i] + drafted <= max_context) continue;
+    bad_request("prompt " + std::to_string(i) + " needs " + std::to_string(prompt) + " + " +
+                std::to_string(job.max_new_tokens[i]) + " + " + std::to_string(drafted) +
+                " tokens (prompt, output, drafted); the model was loaded with 'max_context' " +
+                std::to_string(max_context) + ".");
+  }
+}
+
+void parse_trace(Fields& fields, RunRequest& request) {
+  const bool has_path = fields.has("trace_path");
+  if (fields.has("trace")) {
+    const std::string name = fields.text("trace");
+    const auto* found =
+        std::ranges::find_if(kTraces, [&](const TraceName& known) { return name == known.name; });
+    if (found == kTraces.end()) {
+      bad_request("'trace' is " + core::quoted(name) + ", which is unknown. " +
+                  core::suggestion(name, trace_names()));
+    }
+    request.trace = found->trace;
+  }
+  if (request.trace == Trace::tokens) {
+    if (!has_path) bad_request("'trace' is 'tokens', so 'trace_path' must name a file.");
+    request.trace_path = fields.text("trace_path");
+  }
+}
+
+}  // namespace
+
+LoadRequest parse_load(Fields& fields, const Hardware& hardware) {
+  LoadRequest request;
+  Fields model = fields.object("model");
+  const bool synthetic = model.has("synthetic");
+  const bool has_path = model.has("path");
+  if (synthetic == has_path) bad_request("'model' needs either 'path' or 'synthetic'.");
+  if (synthetic) {
+    throw Error(ErrorType::unsupported,
+                "This backend loads packed files and makes no synthetic models.");
+  }
+  request.path = model.text("path");
+  model.finish();
+
+  const std::vector<std::string> names = fields.texts("precisions");
+  if (names.empty()) bad_request("'precisions' is empty; name all that methods will use.");
+  const std::vector<Precision> served = hardware.precisions();
+  for (const std::string& name : names) {
+    Precision precision = Precision::fp16;
+    try {
+      precision = parse_precision(name);
+    } catch (const std::invalid_argument& error) {
+      bad_request(std::string("'precisions': ") + error.what());
+    }
+    if (std::ranges::find(served, precision) == served.end()) {
+      throw Error(ErrorType::unsupported, "'precisions': " + core::quoted(name) +
+                                              " is not served by this device. It serves " +
+                                              core::list_of(names_of(served)) + ".");
+    }
+    if (std::ranges::find(request.precisions, precision) == request.precisions.end()) {
+      request.precisions.push_back(precision);
+    }
+  }
+  if (fields.has("drafters")) {
+    const nlohmann::json& drafters = fields.value("drafters");
+    if (!drafters.is_array()) bad_request("'drafters' must be a list.");
+    if (!drafters.empty()) {
+      throw Error(ErrorType::unsupported,
+                  "This backend loads no drafters of their own yet; 'drafters' must be empty.");
+    }
+  }
+  request.max_context = fields.integer("max_context", 1, kMaxContext);
+  request.max_batch = fields.integer("max_batch", 1, hardware.max_batch());
+  if (fields.has("seed")) fields.seed("seed");
+  fields.finish();
+  return request;
+}
+
+RunRequest parse_run(Fields& fields, const Limits& limits) {
+  RunRequest request;
+  request.method = decode::parse_method(fields.object("method"));
+  for (const Precision precision : request.method.precisions) require_loaded(precision, limits);
+
+  decode::Job& job = request.job;
+  job.prompts = token_lists(fields, "prompts", "prompt", 1, limits);
+  job.max_new_tokens = new_token_limits(fields, job.prompts.size());
+  if (fields.has("arrivals")) {
+    job.arrivals = fields.numbers("arrivals", 0.0, kMaxArrival);
+    if (job.arrivals.size() != job.prompts.size()) {
+      bad_request("'arrivals' has " + std::to_string(job.arrivals.size()) + " entries for " +
+                  std::to_string(job.prompts.size()) + " prompts.");
+    }
+  }
+  job.batch_size = fields.has("batch_size") ? fields.integer("batch_size", 1, limits.max_batch) : 1;
+  if (fields.has("stop_ids")) job.stop_ids = fields.integers("stop_ids", 0, limits.vocabulary - 1);
+  require_room(job, request.method.shape.nodes, limits.max_context);
+
+  if (fields.has("sampling")) {
+    throw Error(ErrorType::unsupported, "This backend decodes greedily; 'sampling' must be null.");
+  }
+  request.share_prefill = fields.has("share_prefill") && fields.flag("share_prefill");
+  if (fields.has("prefill_cache")) {
+    Fields cache = fields.object("prefill_cache");
+    request.clear_prefill = cache.has("clear") && cache.flag("clear");
+    cache.finish();
+  }
+  parse_trace(fields, request);
+  fields.finish();
+  return request;
+}
+
+ForwardRequest parse_forward(Fields& fields, const Limits& limits) {
+  ForwardRequest request;
+  if (fields.has("model") && fields.text("model") != "target") {
+    bad_request("'model' is " + core::quoted(fields.text("model")) +
+                ", which was not loaded. Known: 'target'.");
+  }
+  request.precision = loaded_precision(fields, "precision", limits);
+  const std::vector<std::string> masks{"chain", "tree"};
+  const std::string mask = fields.has("mask") ? fields.text("mask") : masks[0];
+  if (std::ranges::find(masks, mask) == masks.end()) {
+    bad_request("'mask' is " + core::quoted(mask) + ", which is unknown. " +
+                core::suggestion(mask, masks));
+  }
+  request.tree = mask == "tree";
+  request.context = fields.integer("context", 0, limits.max_context);
+  const std::vector<int> rows =
+      fields.integers("tokens", 1, request.tree ? kMaxTreeRows : limits.max_context);
+  if (rows.empty()) bad_request("'tokens' is empty; name at least one number of rows.");
+  request.rows.insert(rows.begin(), rows.end());
+  const int most = *request.rows.rbegin();
+  if (most > limits.max_context - request.context) {
+    bad_request("'context' " + std::to_string(request.context) + " and " + std::to_string(most) +
+                " tokens exceed the 'max_context' of " + std::to_string(limits.max_context) +
+                " that the model was loaded with.");
+  }
+  request.batch = fields.has("batch") ? fields.integer("batch", 1, limits.max_batch) : 1;
+  request.repeats = fields.has("repeats") ? fields.integer("repeats", 1, kMaxRepeats) : 1;
+  fields.finish();
+  return request;
+}
+
+ScoreRequest parse_score(Fields& fields, const Limits& limits) {
+  ScoreRequest request;
+  request.precision = loaded_precision(fields, "precision", limits);
+  if (fields.has("reference")) request.reference = loaded_precision(fields, "reference", limits);
+  request.sequences = token_lists(fields, "sequences", "sequence", 2, limits);
+  for (std::size_t i = 0; i < request.sequences.size(); ++i) {
+    if (request.sequences[i].size() <= static_cast<std::size_t>(limits.max_context)) continue;
+    bad_request("sequence " + std::to_string(i) + " has " +
+                std::to_string(request.sequences[i].size()) +
+                " tokens; the model was loaded with 'max_context' " +
+                std::to_string(limits.max_context) + ".");
+  }
+  fields.finish();
+  return request;
+}
+
+std::vector<std::string> trace_names() {
+  std::vector<std::string> names;
+  for (const TraceName& trace : kTraces) names.emplace_back(trace.name);
+  return names;
+}
+
+}  // namespace specquant::worker

@@ -1,0 +1,61 @@
+// The worker: answers requests of docs/protocol.md, one line each.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "core/fields.h"
+#include "decode/prefill.h"
+#include "worker/hardware.h"
+#include "worker/requests.h"
+
+namespace specquant::worker {
+
+constexpr int kProtocolVersion = 1;
+constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
+
+class Worker {
+ public:
+  explicit Worker(Hardware& hardware) : hardware_(hardware) {}
+
+  // The answer to one line, without a newline. Never throws for what a line says: every failure is
+  // an error answer, and the worker stays as it was.
+  std::string answer(std::string_view line);
+  // The answer to a line that was longer than kMaxLineBytes.
+  static std::string answer_to_long_line();
+  bool closed() const { return closed_; }
+
+ private:
+  using Json = nlohmann::json;
+  struct Loaded {
+    LoadRequest request;
+    std::unique_ptr<core::PackedFile> file;
+    std::unique_ptr<DeviceModel> device;
+    decode::PrefillCache prefill;
+    Limits limits;
+  };
+  struct Call {
+    const char* name;
+    Json (Worker::*handle)(core::Fields&);
+  };
+  static const Call kCalls[];
+
+  Json dispatch(const Json& request);
+  Json hello(core::Fields& fields);
+  Json load(core::Fields& fields);
+  Json run(core::Fields& fields);
+  Json forward(core::Fields& fields);
+  Json score(core::Fields& fields);
+  Json close(core::Fields& fields);
+  Loaded& loaded();
+  void put_on_device(Loaded& loaded);
+
+  Hardware& hardware_;
+  std::unique_ptr<Loaded> loaded_;
+  std::string build_;  // hash of the binary, once asked for
+  bool closed_ = false;
+};
+
+}  // namespace specquant::worker
