@@ -14,6 +14,7 @@ from harness.workload.errors import WorkloadError
 ContextLength = int | Literal["natural"]
 
 CONF_PREFIX = "conf:"
+MISSING = "???"  # how Hydra writes a value that the user must give
 CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
 FORMATS = ("requests", "gsm8k", "spec_bench")
 PROMPT_FORMS = ("user_turn", "raw")
@@ -117,7 +118,7 @@ def _group(config: Mapping[str, Any], key: str, known: Sequence[str]) -> Mapping
 
 def _text(config: Mapping[str, Any], key: str) -> str:
     value = config.get(key)
-    if value is None:
+    if value in (None, MISSING):
         raise WorkloadError(f"workload.{key} is not set. Give workload.{key}=...")
     if not isinstance(value, str) or not value.strip():
         raise WorkloadError(f"workload.{key} must be a text that is not empty, not {value!r}.")

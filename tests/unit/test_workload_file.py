@@ -181,6 +181,7 @@ def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
         ({"max_new_tokens": 0}, r"max_new_tokens must be an integer from 1 to"),
         ({"max_new_tokens": True}, r"max_new_tokens must be an integer from 1 to"),
         ({"name": "a/b"}, r"workload\.name='a/b' cannot name a results folder"),
+        ({"path": "???"}, r"workload\.path is not set\. Give workload\.path="),
         ({"name": None}, r"workload\.name is not set"),
         ({"path": 5}, r"workload\.path must be a text"),
         ({"format": "gsm"}, r"workload\.format='gsm' is unknown\. Did you mean gsm8k"),
