@@ -67,6 +67,7 @@ class Group:
         self.blocks = [block for block in self.all_blocks if _ok(measured.get(block))]
         complete = [key for key in self.trials if self.complete(key)]
         self.keys = sorted(complete, key=lambda key: key != self.baseline)
+        self._drawn: dict[str, tuple[Rates, Rates]] = {}
         self._check_prompts()
 
     def complete(self, key: Key) -> bool:
@@ -117,12 +118,13 @@ class Group:
             found.append(BlockSample(np.array(amount).T, np.array(seconds).T))
         return found
 
-    @cached_property
-    def _rates(self) -> tuple[Rates, Rates]:
-        return self.rates_of(range(len(self.blocks)), "all blocks")
-
     def rates_of(self, blocks: Sequence[int], purpose: str) -> tuple[Rates, Rates]:
         """(decode, end to end) of some of the blocks, by their places in `blocks`."""
+        if purpose not in self._drawn:
+            self._drawn[purpose] = self._draw_rates(blocks, purpose)
+        return self._drawn[purpose]
+
+    def _draw_rates(self, blocks: Sequence[int], purpose: str) -> tuple[Rates, Rates]:
         chosen = [self.samples[i] for i in blocks]
         values = np.array([sample.log_rates() for sample in chosen])
         draws = two_level_bootstrap(
@@ -137,12 +139,12 @@ class Group:
     @property
     def decode(self) -> Rates:
         """Decode throughput: tokens after the first over decode seconds."""
-        return self._rates[0]
+        return self.rates_of(range(len(self.blocks)), "all blocks")[0]
 
     @property
     def end_to_end(self) -> Rates:
         """All output tokens over decode and prefill seconds."""
-        return self._rates[1]
+        return self.rates_of(range(len(self.blocks)), "all blocks")[1]
 
     def weights(self, contrasts: Sequence[Contrast]) -> FloatArray:
         """Contrasts as a matrix (K, C) over `keys`."""

@@ -132,7 +132,7 @@ def _flag(table: Mapping[str, Any], key: str, place: str) -> bool:
 def _factors(table: Mapping[str, Any], key: str) -> tuple[float, float]:
     pair = table.get(key)
     if not isinstance(pair, list | tuple) or len(pair) != 2:
-        raise ConfigError(f"cost.sensitivity.{key}={pair}: write two factors, for example [0.5, 2].")
+        raise ConfigError(f"cost.sensitivity.{key}={pair}: write two factors, such as [0.5, 2].")
     ends = {str(i): value for i, value in enumerate(pair)}
     low, high = (_number(ends, i, f"cost.sensitivity.{key}", above=0.0) for i in ("0", "1"))
     if low > high:
@@ -147,6 +147,6 @@ def _operating_point(block: Mapping[str, Any]) -> Mapping[str, Any]:
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if not (value is None or whole or (key == "context_length" and value == "natural")):
             raise ConfigError(
-                f"cost.operating_point.{key}={value}: name a measured one, or null for the smallest."
+                f"cost.operating_point.{key}={value}: name a measured one, or null for the first."
             )
     return {"batch_size": batch, "context_length": context}

@@ -14,8 +14,8 @@ TEXTS = {
     # why the verdict is what it is
     "net_value_positive": "Even at the low end of its interval the net value over {months:g} "
     "months is above zero ({low:,.0f} to {high:,.0f} {currency}).",
-    "net_value_negative": "No method that may be adopted has a net value above zero over {months:g} "
-    "months, even at the high end of its interval (at most {high:,.0f} {currency}).",
+    "net_value_negative": "No method that passes the quality gate has a net value above zero over "
+    "{months:g} months, even at the high end of its interval (at most {high:,.0f} {currency}).",
     "net_value_open": "The interval of the net value, {low:,.0f} to {high:,.0f} {currency}, does "
     "not exclude zero.",
     "speedup_decided": "End to end {method} is {speedup:.2f} times as fast as the baseline "
@@ -68,6 +68,7 @@ TEXTS = {
     "undecided_at": "In group {group} (batch size {batch}, context {context}) nothing is decided.",
     "workload_only": "It speaks of workload {workload} on {device} and of no other.",
     # what to measure next
+    "first_blocks": "Measure {blocks} more blocks of group {group}.",
     "more_blocks": "Measure about {blocks} more blocks of group {group}: the interval of {method} "
     "has a half-width of {half_width:.1%}, and {needed:.1%} would decide.",
     "too_close": "{method} in group {group} lies so close to its limit that more blocks will not "

@@ -11,7 +11,7 @@ import numpy as np
 from harness.comparison import Group, Key
 from harness.derive import RecordError
 from harness.findings import Finding, finding
-from harness.stats import FloatArray, Interval, ratio_interval, wilson
+from harness.stats import FloatArray, Interval, ratio_intervals, wilson
 
 SUMS = ("positions", "agree", "kl_sum", "nll_sum", "ref_nll_sum")
 
@@ -24,9 +24,9 @@ def plain_target(group: Group, key: Key) -> Key | None:
     wanted = _target_axes(group.cell(key))
     for other in group.trials:
         cell = group.cell(other)
-        if cell["drafter"]["kind"] == "none" and other[1] != "noise":
-            if _target_axes(cell) == wanted:
-                return other
+        plain = cell["drafter"]["kind"] == "none" and other[1] != "noise"
+        if plain and _target_axes(cell) == wanted:
+            return other
     return None
 
 
@@ -66,12 +66,12 @@ def measured_quality(group: Group, key: Key) -> dict[str, Any] | None:
         return None
     settings, rng = group.settings, group.rng(f"quality {source[0]}")
     positions, agree, kl, nll, ref_nll = rows.T
-
-    def ratio(values: FloatArray) -> Interval:
-        return ratio_interval(values, positions, settings.level, settings.bootstrap_draws, rng)
-
-    low, high = wilson(float(agree.sum()), float(positions.sum()), settings.level)
-    rate = ratio(agree)
+    rate, divergence, log_perplexity, ref_log_perplexity, log_ratio = ratio_intervals(
+        np.array([agree, kl, nll, ref_nll, nll - ref_nll]).T,
+        np.array([positions] * 5).T,
+        settings.level, settings.bootstrap_draws, rng,
+    )  # fmt: skip
+    low, high = wilson(int(agree.sum()), int(positions.sum()), settings.level)
     agreement = Interval(
         rate.mean, min(rate.ci_low, low), max(rate.ci_high, high), rate.n, rate.level
     )
@@ -80,10 +80,10 @@ def measured_quality(group: Group, key: Key) -> dict[str, Any] | None:
         "reference": scores[0]["reference"],
         "inherited_from": None if source == key else source[0],
         "agreement_rate": agreement.clipped(0.0, 1.0).to_json(),
-        "kl": ratio(kl).clipped(0.0, math.inf).to_json(),
-        "perplexity": ratio(nll).exp().to_json(),
-        "ref_perplexity": ratio(ref_nll).exp().to_json(),
-        "perplexity_ratio": ratio(nll - ref_nll).exp().to_json(),
+        "kl": divergence.clipped(0.0, math.inf).to_json(),
+        "perplexity": log_perplexity.exp().to_json(),
+        "ref_perplexity": ref_log_perplexity.exp().to_json(),
+        "perplexity_ratio": log_ratio.exp().to_json(),
     }
 
 

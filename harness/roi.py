@@ -90,7 +90,7 @@ def throughputs(group: Group, key: Key, log_speedup: Interval) -> Throughputs | 
 
 
 def stretched(draws: FloatArray, interval: Interval) -> FloatArray:
-    """The interval's mean, then draws scaled about it so that `level` of them lie inside: (1 + S,)."""
+    """The interval's mean, then draws of which `level` lie inside the interval: (1 + S,)."""
     deviation = draws - draws.mean()
     reach = float(np.quantile(np.abs(deviation), interval.level))
     width = (interval.ci_high - interval.ci_low) / 2

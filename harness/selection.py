@@ -10,21 +10,32 @@ t quantile of one half's degrees of freedom, so with six blocks that of two: wid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from harness.comparison import Group, Key, Rates
-from harness.stats import Interval, simultaneous_half_widths
+from harness.comparison import Contrast, Group, Key, Rates
+from harness.stats import FloatArray, Interval, simultaneous_half_widths
 
-MIN_HALF = 2  # blocks that a half needs to know its own spread
+MIN_BLOCKS = 4  # each half needs two blocks to know its own spread
 SELECTED_ON = "alternate blocks, estimated on the others, both directions averaged"
+Score = Callable[[Key, float], tuple[float, ...]]
+"""What a candidate is worth, from its end-to-end log speedup; the largest wins."""
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """The contrasts that the two halves chose, and their cross-fitted log-scale estimates."""
+
+    chosen: tuple[Contrast, Contrast]
+    decode: Interval
+    end_to_end: Interval
 
 
 @dataclass(frozen=True)
 class Winner:
-    """The picked method. Intervals are ratios to the baseline.
+    """The picked method and its log-scale effects against the baseline.
 
     `picks` are the choices of the two halves. Where they differ, `key` is the better of the two
     over all blocks, and the estimate is that of the procedure of choosing.
@@ -36,40 +47,64 @@ class Winner:
     end_to_end_speedup: Interval
 
 
-def cross_fit(group: Group, candidates: Sequence[Key]) -> Winner | None:
-    """The candidate with the highest end-to-end throughput. None without enough blocks or any."""
-    found = [key for key in candidates if key in group.keys]
+def cross_fit(group: Group, choose: Callable[[FloatArray], Contrast]) -> CrossFit | None:
+    """Chooses a contrast on one half of the blocks and estimates it on the other, both ways.
+
+    `choose` gets the mean end-to-end log throughputs (K,) of a half. None with too few blocks.
+    """
     count = len(group.blocks)
-    if not found or count // 2 < MIN_HALF:
+    if count < MIN_BLOCKS:
         return None
     halves = (range(0, count, 2), range(1, count, 2))
     rates = [group.rates_of(half, f"half {i}") for i, half in enumerate(halves)]
-    picks = [_best(group, found, end_to_end) for _, end_to_end in rates]
-    estimates = []
+    chosen = [choose(end_to_end.values.mean(axis=0)) for _, end_to_end in rates]
+    intervals = []
     for metric in (0, 1):
-        # picks[0] chose on the even blocks and is estimated on the odd ones.
-        parts = [_estimate(group, picks[i], rates[1 - i][metric]) for i in (0, 1)]
-        estimates.append(_average(parts, count, group.settings.level))
+        # What the even blocks chose is estimated on the odd ones, and the reverse.
+        parts = [_estimate(group, chosen[i], rates[1 - i][metric]) for i in (0, 1)]
+        mean, half_width = (float(x) for x in np.mean(parts, axis=0))
+        intervals.append(Interval.around(mean, half_width, count, group.settings.level))
+    return CrossFit((chosen[0], chosen[1]), intervals[0], intervals[1])
+
+
+def best(group: Group, means: FloatArray, candidates: Sequence[Key], score: Score) -> Key:
+    """The candidate of the highest score for given mean log throughputs (K,)."""
+    base = means[group.keys.index(group.baseline)]
+    return max(
+        candidates, key=lambda key: score(key, float(means[group.keys.index(key)] - base))
+    )
+
+
+def by_speed(_key: Key, log_speedup: float) -> tuple[float, ...]:
+    """The score of a choice by end-to-end throughput alone."""
+    return (log_speedup,)
+
+
+def pick_winner(
+    group: Group, candidates: Sequence[Key], score: Score = by_speed
+) -> Winner | None:
+    """The best candidate with its cross-fitted effect. None without candidates or blocks."""
+    found = [key for key in candidates if key in group.keys]
+    if not found:
+        return None
+    fit = cross_fit(
+        group, lambda means: group.versus_baseline(best(group, means, found, score))
+    )
+    if fit is None:
+        return None
+    first, second = (
+        next(key for key in contrast if key != group.baseline) for contrast in fit.chosen
+    )
     overall = group.end_to_end.values.mean(axis=0)
-    key = max(picks, key=lambda pick: overall[group.keys.index(pick)])
-    return Winner(key, (picks[0], picks[1]), estimates[0].exp(), estimates[1].exp())
+    key = best(group, overall, [first, second], score)
+    return Winner(key, (first, second), fit.decode, fit.end_to_end)
 
 
-def _best(group: Group, candidates: Sequence[Key], rates: Rates) -> Key:
-    mean = rates.values.mean(axis=0)
-    return max(candidates, key=lambda key: mean[group.keys.index(key)])
-
-
-def _estimate(group: Group, key: Key, rates: Rates) -> tuple[float, float]:
-    """(mean, half-width) of the log ratio to the baseline on one half."""
-    matrix = group.weights([group.versus_baseline(key)])
+def _estimate(group: Group, contrast: Contrast, rates: Rates) -> tuple[float, float]:
+    """(mean, half-width) of a contrast on one half."""
+    matrix = group.weights([contrast])
     values = rates.values @ matrix
     width = simultaneous_half_widths(
         values, rates.draws @ matrix, group.settings.level, group.rng("selection")
     )
     return float(values.mean()), float(width[0])
-
-
-def _average(parts: Sequence[tuple[float, float]], blocks: int, level: float) -> Interval:
-    mean, half_width = (float(x) for x in np.mean(parts, axis=0))
-    return Interval.around(mean, half_width, blocks, level)

@@ -79,13 +79,13 @@ class Interval:
 
     def exp(self) -> Interval:
         """From the log scale to a ratio."""
-        ends = (math.exp(x) for x in (self.mean, self.ci_low, self.ci_high))
-        return Interval(*ends, self.n, self.level)
+        mean, low, high = (math.exp(x) for x in (self.mean, self.ci_low, self.ci_high))
+        return Interval(mean, low, high, self.n, self.level)
 
     def scaled(self, factor: float) -> Interval:
         """In another unit; `factor` is above 0."""
-        ends = (x * factor for x in (self.mean, self.ci_low, self.ci_high))
-        return Interval(*ends, self.n, self.level)
+        mean, low, high = (x * factor for x in (self.mean, self.ci_low, self.ci_high))
+        return Interval(mean, low, high, self.n, self.level)
 
     def clipped(self, low: float, high: float) -> Interval:
         """Ends held inside the values that the quantity can take."""
@@ -224,34 +224,37 @@ def bootstrap_half_widths(estimate: FloatArray, draws: FloatArray, level: float)
     return widths
 
 
-def ratio_interval(
-    numerator: FloatArray, denominator: FloatArray, level: float, draws: int,
+def ratio_intervals(
+    numerators: FloatArray, denominators: FloatArray, level: float, draws: int,
     rng: np.random.Generator,
-) -> Interval:  # fmt: skip
-    """Sum of numerators / sum of denominators over independent clusters, with its interval.
+) -> list[Interval]:  # fmt: skip
+    """For each column, sum of numerators / sum of denominators over n clusters: (n, K) each.
 
     The wider of the percentile bootstrap over clusters and of Student's t on the linearised ratio
-    (Cochran 1977, section 6.3). One cluster gives infinite ends.
+    (Cochran 1977, section 6.3). One cluster gives infinite ends. Column sums of the denominators
+    must be above 0.
     """
-    count = len(numerator)
-    ratio = float(numerator.sum() / denominator.sum())
+    count = len(numerators)
+    below = denominators.sum(axis=0)
+    ratios = numerators.sum(axis=0) / below
     if count < 2:
-        return Interval(ratio, -math.inf, math.inf, count, level)
-    residual = numerator - ratio * denominator
-    error = math.sqrt(count / (count - 1) * float((residual**2).sum())) / float(denominator.sum())
-    half = float(distributions.t.ppf(0.5 + level / 2, count - 1)) * error
-    weights = rng.multinomial(count, np.full(count, 1.0 / count), size=draws)
-    below = weights @ denominator
-    resampled = np.divide(
-        weights @ numerator, below, out=np.full(draws, ratio), where=below > 0
-    )
-    low, high = np.quantile(resampled, [0.5 - level / 2, 0.5 + level / 2])
-    return Interval(
-        ratio, min(ratio - half, float(low)), max(ratio + half, float(high)), count, level
-    )
+        return [Interval(float(r), -math.inf, math.inf, count, level) for r in ratios]
+    residuals = numerators - ratios * denominators
+    errors = np.sqrt(count / (count - 1) * (residuals**2).sum(axis=0)) / below
+    half = float(distributions.t.ppf(0.5 + level / 2, count - 1)) * errors
+    weights = rng.multinomial(count, np.full(count, 1.0 / count), size=draws).astype(float)
+    resampled = weights @ denominators
+    drawn = np.broadcast_to(ratios, resampled.shape).copy()
+    np.divide(weights @ numerators, resampled, out=drawn, where=resampled > 0)
+    low, high = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2], axis=0)
+    low, high = np.minimum(low, ratios - half), np.maximum(high, ratios + half)
+    return [
+        Interval(float(r), float(lo), float(hi), count, level)
+        for r, lo, hi in zip(ratios, low, high, strict=True)
+    ]
 
 
-def wilson(successes: float, trials: int, level: float) -> tuple[float, float]:
+def wilson(successes: int, trials: int, level: float) -> tuple[float, float]:
     """Wilson's interval of a share (1927). Unlike the bootstrap it is open where all succeed."""
     z = float(distributions.norm.ppf(0.5 + level / 2))
     share = successes / trials
