@@ -1,0 +1,212 @@
+#include "cpu/model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+#include "core/errors.h"
+#include "core/memory.h"
+
+namespace specquant::cpu {
+namespace {
+
+using core::Error;
+using core::ErrorType;
+
+std::string gigabytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f GB", bytes / 1e9);
+  return text;
+}
+
+// Refuses sizes that cannot be, before anything is allocated. Returns the number of threads.
+int checked_threads(const core::PackedFile& file, std::span<const Precision> precisions,
+                    int max_batch, int max_context, int threads) {
+  if (max_batch < 1 || max_context < 1 || threads < 0) {
+    throw Error(ErrorType::bad_request,
+                "max_batch and max_context must be at least 1, and threads at least 0.");
+  }
+  const double cache = KvCache::bytes_needed(file.shape(), max_batch, max_context);
+  const double converted = ModelWeights::bytes_needed(file, precisions);
+  const auto available = static_cast<double>(core::available_memory());
+  if (cache + converted > available) {
+    throw Error(ErrorType::out_of_memory,
+                "The model needs " + gigabytes(cache + converted) + " (" + gigabytes(cache) +
+                    " for a KV cache of " + std::to_string(max_batch) + " x " +
+                    std::to_string(max_context) + " tokens, " + gigabytes(converted) +
+                    " for converted weights), and " + gigabytes(available) +
+                    " are available. Lower the batch size or the context.");
+  }
+  return threads == 0 ? available_cores() : threads;
+}
+
+const char* in_words(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::f32:
+      return "f32";
+    case ActivationKind::bf16:
+      return "bf16";
+    case ActivationKind::i16:
+      return "16-bit integers with an f32 scale a group of 32";
+    case ActivationKind::i8:
+      return "8-bit integers with an f32 scale a group of 32";
+    case ActivationKind::u4:
+      return "4-bit codes with an f32 scale and a zero point a group of 32";
+  }
+  return "f32";
+}
+
+int64_t bytes_of(const Matrix& matrix) {
+  return static_cast<int64_t>(matrix.tile_bytes()) * matrix.tile_count();
+}
+
+}  // namespace
+
+std::unique_ptr<CpuModel> make_cpu_model(const core::PackedFile& file,
+                                         std::span<const Precision> precisions, int max_batch,
+                                         int max_context, int threads) {
+  return std::make_unique<CpuModel>(file, precisions, max_batch, max_context, threads, kernels());
+}
+
+CpuModel::CpuModel(const core::PackedFile& file, std::span<const Precision> precisions,
+                   int max_batch, int max_context, int threads, const KernelTable& table)
+    : shape_(file.shape()),
+      max_batch_(max_batch),
+      max_context_(max_context),
+      kernels_(table),
+      pool_(checked_threads(file, precisions, max_batch, max_context, threads)),
+      weights_(file, precisions),
+      cache_(shape_, max_batch, max_context),
+      pass_(shape_, max_context, table, float_kernels(table.name), cache_, pool_),
+      results_(float_kernels(table.name), shape_.vocabulary, pool_.size()) {}
+
+MemoryUse CpuModel::memory() const {
+  return {weights_.bytes_by_kind(), static_cast<int64_t>(cache_.bytes())};
+}
+
+Proof CpuModel::proof(Precision precision) const {
+  const WeightSet& set = weights_.set(precision);
+  Proof proof;
+  const auto add = [&](const Matrix& matrix, ActivationKind input) {
+    proof.bytes_per_token += bytes_of(matrix);
+    std::string instructions = kernels_.name;
+    if (instructions == "avx512") {
+      if (input == ActivationKind::bf16) {
+        if (kernels_.native_bf16) instructions += " bf16";
+      } else if (input != ActivationKind::f32) {
+        instructions += " vnni";
+      }
+    }
+    const std::string name =
+        std::string(cpu::name_of(matrix.kind)) + " x " + cpu::name_of(input) + ", " + instructions;
+    if (std::ranges::find(proof.kernels, name) == proof.kernels.end()) {
+      proof.kernels.push_back(name);
+    }
+  };
+  for (const LayerWeights& layer : set.layers) {
+    for (const Matrix* matrix : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+      add(*matrix, set.layer_input);
+    }
+  }
+  add(set.head, set.head_input);
+  const int64_t norms = (2 * int64_t{shape_.layers} + 1) * shape_.hidden;
+  proof.bytes_per_token +=
+      norms * static_cast<int64_t>(sizeof(float)) + bytes_of(set.embedding) / set.embedding.rows;
+  proof.compute_dtype = in_words(set.layer_input);
+  if (set.head_input != set.layer_input) {
+    proof.compute_dtype += std::string(", head ") + in_words(set.head_input);
+  }
+  proof.compute_dtype += "; f32 sums";
+  return proof;
+}
+
+void CpuModel::forward(Precision precision, std::span<const Rows> batch, const Want& want) {
+  const WeightSet& set = weights_.set(precision);
+  validate(batch, max_batch_, max_context_, shape_.vocabulary);
+  if (want.top_k < 0 || want.top_k > shape_.vocabulary) {
+    throw std::invalid_argument("top_k must be between 0 and the vocabulary's " +
+                                std::to_string(shape_.vocabulary) + ".");
+  }
+  collect_rows(batch, want.rows);
+  const auto logit_rows = static_cast<std::size_t>(
+      std::ranges::count_if(rows_, [](const PassRow& row) { return row.logit_row >= 0; }));
+  results_.start(logit_rows, want);
+  const std::span<const PassRow> rows(rows_);
+  for (std::size_t first = 0; first < rows.size(); first += kPassRows) {
+    pass_.run(set, rows.subspan(first, std::min<std::size_t>(kPassRows, rows.size() - first)),
+              results_);
+  }
+  results_.finish();
+}
+
+void CpuModel::collect_rows(std::span<const Rows> batch, LogitRows wanted) {
+  rows_.clear();
+  int logit_row = 0;
+  for (const Rows& sequence : batch) {
+    const auto count = static_cast<int>(sequence.tokens.size());
+    for (int i = 0; i < count; ++i) {
+      PassRow row;
+      row.slot = sequence.slot;
+      row.token = sequence.tokens[static_cast<std::size_t>(i)];
+      row.base = sequence.base;
+      row.cache_index = sequence.base + i;
+      if (sequence.ancestors.empty()) {
+        row.position = row.cache_index;
+        row.prefix = row.cache_index + 1;
+      } else {
+        row.ancestors = sequence.ancestors[static_cast<std::size_t>(i)];
+        row.position = sequence.base + std::popcount(row.ancestors) - 1;
+        row.prefix = sequence.base;
+      }
+      const bool last = i == count - 1;
+      if (wanted == LogitRows::all || (wanted == LogitRows::last && last)) {
+        row.logit_row = logit_row++;
+      }
+      rows_.push_back(row);
+    }
+  }
+}
+
+std::span<const TopEntry> CpuModel::top(std::size_t logit_row) const {
+  return results_.top(logit_row);
+}
+float CpuModel::log_sum(std::size_t logit_row) const { return results_.log_sum(logit_row); }
+std::span<const float> CpuModel::logits(std::size_t logit_row) const {
+  return results_.logits(logit_row);
+}
+
+void CpuModel::check_slot(int slot, int length) const {
+  if (slot < 0 || slot >= max_batch_) {
+    throw std::invalid_argument("Slot " + std::to_string(slot) + " is not among the " +
+                                std::to_string(max_batch_) + " slots.");
+  }
+  if (length < 0 || length > max_context_) {
+    throw std::invalid_argument("A slot holds 0 to " + std::to_string(max_context_) +
+                                " tokens, not " + std::to_string(length) + ".");
+  }
+}
+
+void CpuModel::compact(int slot, int base, std::span<const int> path) {
+  check_slot(slot, base);
+  int before = -1;
+  for (const int step : path) {
+    if (step <= before) throw std::invalid_argument("The path to keep does not rise.");
+    before = step;
+  }
+  if (!path.empty()) check_slot(slot, base + path.back() + 1);
+  cache_.compact(slot, base, path);
+}
+
+std::shared_ptr<const void> CpuModel::save(int slot, int length) const {
+  check_slot(slot, length);
+  return cache_.save(slot, length);
+}
+
+void CpuModel::restore(int slot, const std::shared_ptr<const void>& saved) {
+  check_slot(slot, 0);
+  cache_.restore(slot, saved);
+}
+
+}  // namespace specquant::cpu

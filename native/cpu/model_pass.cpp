@@ -1,0 +1,251 @@
+#include "cpu/model_pass.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace specquant::cpu {
+namespace {
+
+// Up to this many rows, normalizing and packing them on every thread is cheaper than a barrier.
+constexpr int kRowsApart = 4;
+
+std::size_t at(int row, int width) { return static_cast<std::size_t>(row) * width; }
+
+// Tiles handed out at a time: small enough that the threads end together, in whole steps.
+int grain(int tiles, int threads, int step) {
+  return std::max(1, tiles / (16 * threads * step)) * step;
+}
+
+}  // namespace
+
+RotaryTable::RotaryTable(const ModelShape& shape, int max_context)
+    : pairs_(static_cast<std::size_t>(shape.head_dim / 2)),
+      cosine_(pairs_ * max_context),
+      sine_(pairs_ * max_context) {
+  for (std::size_t pair = 0; pair < pairs_; ++pair) {
+    const double frequency = std::pow(static_cast<double>(shape.rope_theta),
+                                      -static_cast<double>(pair) / static_cast<double>(pairs_));
+    for (int position = 0; position < max_context; ++position) {
+      cosine_[start(position) + pair] = static_cast<float>(std::cos(position * frequency));
+      sine_[start(position) + pair] = static_cast<float>(std::sin(position * frequency));
+    }
+  }
+}
+
+Pass::Pass(const ModelShape& shape, int max_context, const KernelTable& kernels,
+           const FloatKernels& floats, KvCache& cache, ThreadPool& pool)
+    : shape_(shape),
+      kernels_(kernels),
+      floats_(floats),
+      cache_(cache),
+      pool_(pool),
+      rotary_(shape, max_context),
+      attention_width_(shape.heads * shape.head_dim),
+      qkv_width_((shape.heads + 2 * shape.kv_heads) * shape.head_dim),
+      score_stride_((max_context + 31) / 32 * 32),
+      inputs_(static_cast<std::size_t>(pool.size())),
+      scores_(inputs_.size()),
+      stretch_(inputs_.size()),
+      residual_(at(kPassRows, shape.hidden)),
+      qkv_(at(kPassRows, qkv_width_)),
+      attention_(at(kPassRows, attention_width_)),
+      gate_up_(at(kPassRows, 2 * shape.intermediate)),
+      mlp_(at(kPassRows, shape.intermediate)) {
+  for (std::size_t thread = 0; thread < inputs_.size(); ++thread) {
+    inputs_[thread].normed.resize(at(thread == 0 ? kPassRows : kRowsApart, shape.hidden));
+    scores_[thread].resize(at(std::min(shape.heads / shape.kv_heads, 4), score_stride_));
+    stretch_[thread].resize(at(kPassRows, kVocabularyStretch));
+  }
+  logit_rows_.reserve(kPassRows);
+}
+
+void Pass::run(const WeightSet& weights, std::span<const PassRow> rows, LogitResults& results) {
+  weights_ = &weights;
+  rows_ = rows;
+  results_ = &results;
+  const int count = static_cast<int>(rows.size());
+  apart_ = count <= kRowsApart;
+  logit_rows_.clear();
+  for (int row = 0; row < count; ++row) {
+    if (rows_[row].logit_row >= 0) logit_rows_.push_back(row);
+    read_row(weights.embedding, rows_[row].token, residual_.data() + at(row, shape_.hidden));
+  }
+  const int sets = apart_ ? pool_.size() : 1;
+  for (int i = 0; i < sets; ++i) {
+    Inputs& set = inputs_[static_cast<std::size_t>(i)];
+    set.hidden.prepare(weights.layer_input, count, shape_.hidden);
+    set.attention.prepare(weights.layer_input, count, attention_width_);
+    set.mlp.prepare(weights.layer_input, count, shape_.intermediate);
+    if (!logit_rows_.empty()) {
+      set.head.prepare(weights.head_input, static_cast<int>(logit_rows_.size()), shape_.hidden);
+    }
+  }
+  pool_.run([this](Member& member) {
+    layers(member);
+    head(member);
+  });
+}
+
+template <typename Work>
+void Pass::prepare_rows(Member& member, int rows, Work&& work) {
+  if (apart_) {
+    work(0, rows);
+    return;
+  }
+  member.share(rows, 2, work);
+  member.barrier();
+}
+
+void Pass::norm_and_pack(Member& member, const float* norm, PackedRows& packed) {
+  float* normed = inputs(member).normed.data();
+  prepare_rows(member, static_cast<int>(rows_.size()), [&](int begin, int end) {
+    for (int row = begin; row < end; ++row) {
+      floats_.rms_norm(residual_.data() + at(row, shape_.hidden), norm, shape_.norm_epsilon,
+                       shape_.hidden, normed + at(row, shape_.hidden));
+    }
+    kernels_.pack(normed, shape_.hidden, begin, end, packed);
+  });
+}
+
+void Pass::layers(Member& member) {
+  const int rows = static_cast<int>(rows_.size());
+  Inputs& input = inputs(member);
+  // Adds a product to the residual stream.
+  const auto accumulate = [&](const Matrix& matrix, const PackedRows& packed) {
+    member.share(
+        matrix.tile_count(), grain(matrix.tile_count(), member.size(), 1), [&](int begin, int end) {
+          kernels_.matmul(matrix, packed, begin, end, residual_.data(), shape_.hidden, true);
+        });
+    member.barrier();
+  };
+
+  for (int index = 0; index < shape_.layers; ++index) {
+    const LayerWeights& layer = weights_->layers[static_cast<std::size_t>(index)];
+
+    norm_and_pack(member, layer.attention_norm, input.hidden);
+    const int qkv_tiles = layer.qkv.tile_count();
+    member.share(qkv_tiles, grain(qkv_tiles, member.size(), 1), [&](int begin, int end) {
+      kernels_.matmul(layer.qkv, input.hidden, begin, end, qkv_.data(), qkv_width_, false);
+      place_keys_and_values(index, begin, end);
+    });
+    member.barrier();
+
+    attention(member, index);
+    member.barrier();
+
+    prepare_rows(member, rows, [&](int begin, int end) {
+      kernels_.pack(attention_.data(), attention_width_, begin, end, input.attention);
+    });
+    accumulate(layer.o, input.attention);
+
+    norm_and_pack(member, layer.mlp_norm, input.hidden);
+    const int width = 2 * shape_.intermediate;
+    const int mlp_tiles = layer.gate_up.tile_count();
+    member.share(mlp_tiles, grain(mlp_tiles, member.size(), 2), [&](int begin, int end) {
+      kernels_.matmul(layer.gate_up, input.hidden, begin, end, gate_up_.data(), width, false);
+      for (int row = 0; row < rows; ++row) {
+        floats_.silu_product(gate_up_.data() + at(row, width) + at(begin, kTileRows),
+                             (end - begin) / 2,
+                             mlp_.data() + at(row, shape_.intermediate) + at(begin / 2, kTileRows));
+      }
+    });
+    member.barrier();
+
+    prepare_rows(member, rows, [&](int begin, int end) {
+      kernels_.pack(mlp_.data(), shape_.intermediate, begin, end, input.mlp);
+    });
+    accumulate(layer.down, input.mlp);
+  }
+}
+
+// Rotates queries in place, and writes keys and values to the cache. A tile lies within one head.
+void Pass::place_keys_and_values(int layer, int tile_begin, int tile_end) {
+  const int head_dim = shape_.head_dim;
+  for (int row = 0; row < static_cast<int>(rows_.size()); ++row) {
+    const PassRow& place = rows_[row];
+    const float* cosine = rotary_.cosine(place.position);
+    const float* sine = rotary_.sine(place.position);
+    for (int tile = tile_begin; tile < tile_end; ++tile) {
+      const int output = tile * kTileRows;
+      const int head = output / head_dim;
+      const int dimension = output % head_dim;
+      float* values = qkv_.data() + at(row, qkv_width_) + output;
+      if (head < shape_.heads + shape_.kv_heads) {
+        floats_.rotate(values, cosine + dimension / 2, sine + dimension / 2, values);
+      }
+      if (head < shape_.heads) continue;
+      const int key_head = head - shape_.heads;
+      if (key_head >= shape_.kv_heads) {
+        floats_.round_to_f16(values, &cache_.value(place.slot, layer, key_head - shape_.kv_heads,
+                                                   place.cache_index, dimension));
+        continue;
+      }
+      uint16_t halves[kTileRows];
+      floats_.round_to_f16(values, halves);
+      uint16_t* key = &cache_.key(place.slot, layer, key_head, place.cache_index, dimension);
+      for (int i = 0; i < kTileRows; ++i) key[i * kKeyBlock] = halves[i];
+    }
+  }
+}
+
+void Pass::attention(Member& member, int layer) {
+  const int group = shape_.heads / shape_.kv_heads;
+  const int rows = static_cast<int>(rows_.size());
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
+  member.share(shape_.kv_heads * rows, 1, [&](int begin, int end) {
+    for (int unit = begin; unit < end; ++unit) {
+      const int head = unit / rows;
+      const int row = unit % rows;
+      const PassRow& place = rows_[row];
+      const std::size_t first = static_cast<std::size_t>(head) * group * shape_.head_dim;
+      AttentionTask task;
+      task.query = qkv_.data() + at(row, qkv_width_) + first;
+      task.keys = cache_.keys(place.slot, layer, head);
+      task.values = cache_.values(place.slot, layer, head);
+      task.heads = group;
+      task.head_dim = shape_.head_dim;
+      task.prefix = place.prefix;
+      task.base = place.base;
+      task.ancestors = place.ancestors;
+      task.scale = scale;
+      task.scores = scores_[static_cast<std::size_t>(member.index())].data();
+      task.score_stride = score_stride_;
+      task.out = attention_.data() + at(row, attention_width_) + first;
+      floats_.attend(task);
+    }
+  });
+}
+
+void Pass::head(Member& member) {
+  const int rows = static_cast<int>(logit_rows_.size());
+  if (rows == 0) return;
+  Inputs& input = inputs(member);
+  prepare_rows(member, rows, [&](int begin, int end) {
+    for (int i = begin; i < end; ++i) {
+      const int row = logit_rows_[static_cast<std::size_t>(i)];
+      floats_.rms_norm(residual_.data() + at(row, shape_.hidden), weights_->final_norm,
+                       shape_.norm_epsilon, shape_.hidden,
+                       input.normed.data() + at(i, shape_.hidden));
+    }
+    kernels_.pack(input.normed.data(), shape_.hidden, begin, end, input.head);
+  });
+
+  constexpr int kStretchTiles = kVocabularyStretch / kTileRows;
+  const Matrix& weights = weights_->head;
+  float* logits = stretch_[static_cast<std::size_t>(member.index())].data();
+  member.share(weights.tile_count(), kStretchTiles, [&](int begin, int end) {
+    for (int tile = begin; tile < end; tile += kStretchTiles) {
+      Matrix part = weights;
+      part.tiles += static_cast<std::size_t>(tile) * weights.tile_bytes();
+      part.rows = std::min(kVocabularyStretch, weights.rows - tile * kTileRows);
+      kernels_.matmul(part, input.head, 0, part.tile_count(), logits, kVocabularyStretch, false);
+      for (int i = 0; i < rows; ++i) {
+        const PassRow& place = rows_[logit_rows_[static_cast<std::size_t>(i)]];
+        results_->take(member.index(), static_cast<std::size_t>(place.logit_row),
+                       tile / kStretchTiles, logits + at(i, kVocabularyStretch), part.rows);
+      }
+    }
+  });
+}
+
+}  // namespace specquant::cpu

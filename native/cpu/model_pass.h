@@ -1,0 +1,99 @@
+// One pass of a few rows through all layers and the head, on all threads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cpu/elementwise.h"
+#include "cpu/kernels.h"
+#include "cpu/model_cache.h"
+#include "cpu/model_results.h"
+#include "cpu/model_weights.h"
+#include "cpu/threads.h"
+
+namespace specquant::cpu {
+
+// A forward of more rows runs in passes of this many: enough that the kernels are bound by
+// arithmetic, few enough that the activations stay in the second-level cache.
+constexpr int kPassRows = 64;
+
+// A token on its way through the model.
+struct PassRow {
+  int slot = 0;
+  int token = 0;
+  int cache_index = 0;     // where its key and value go
+  int position = 0;        // for rotary embedding
+  int prefix = 0;          // cache entries that it sees at their own index
+  int base = 0;            // cache index of bit 0 of `ancestors`
+  uint64_t ancestors = 0;  // 0 for a chain
+  int logit_row = -1;      // -1: no logits wanted
+};
+
+// Cosines and sines of every position and rotary pair, computed in f64.
+class RotaryTable {
+ public:
+  RotaryTable(const ModelShape& shape, int max_context);
+  const float* cosine(int position) const { return cosine_.data() + start(position); }
+  const float* sine(int position) const { return sine_.data() + start(position); }
+
+ private:
+  std::size_t start(int position) const { return static_cast<std::size_t>(position) * pairs_; }
+  std::size_t pairs_;
+  std::vector<float> cosine_, sine_;
+};
+
+class Pass {
+ public:
+  // All but the pool must outlive the pass, and the pool too.
+  Pass(const ModelShape& shape, int max_context, const KernelTable& kernels,
+       const FloatKernels& floats, KvCache& cache, ThreadPool& pool);
+
+  // At most kPassRows rows. Rows of one sequence must come in order, after all that they see.
+  void run(const WeightSet& weights, std::span<const PassRow> rows, LogitResults& results);
+
+ private:
+  using Member = ThreadPool::Member;
+
+  // Packed inputs of the four kinds of products. Where rows are few, every thread packs all of them
+  // for itself, which costs less than waiting for another; else the threads share one set.
+  struct Inputs {
+    PackedRows hidden, attention, mlp, head;
+    std::vector<float> normed;  // [row][hidden]
+  };
+
+  void layers(Member& member);
+  void attention(Member& member, int layer);
+  void place_keys_and_values(int layer, int tile_begin, int tile_end);
+  void head(Member& member);
+  Inputs& inputs(const Member& member) {
+    return inputs_[static_cast<std::size_t>(apart_ ? member.index() : 0)];
+  }
+  // Calls work(begin, end) for rows that this thread is to prepare, and waits if they are shared
+  // out.
+  template <typename Work>
+  void prepare_rows(Member& member, int rows, Work&& work);
+  void norm_and_pack(Member& member, const float* norm, PackedRows& packed);
+
+  const ModelShape shape_;
+  const KernelTable& kernels_;
+  const FloatKernels& floats_;
+  KvCache& cache_;
+  ThreadPool& pool_;
+  RotaryTable rotary_;
+  int attention_width_ = 0, qkv_width_ = 0, score_stride_ = 0;
+
+  std::vector<Inputs> inputs_;               // one a thread
+  std::vector<std::vector<float>> scores_;   // one a thread
+  std::vector<std::vector<float>> stretch_;  // one a thread: [row][kVocabularyStretch]
+  std::vector<float> residual_, qkv_, attention_, gate_up_, mlp_;  // [row][...]
+
+  // Of the pass that runs.
+  const WeightSet* weights_ = nullptr;
+  std::span<const PassRow> rows_;
+  std::vector<int> logit_rows_;  // indices into rows_
+  LogitResults* results_ = nullptr;
+  bool apart_ = false;
+};
+
+}  // namespace specquant::cpu

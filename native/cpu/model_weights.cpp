@@ -1,0 +1,319 @@
+#include "cpu/model_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <stdexcept>
+
+#include "core/errors.h"
+#include "cpu/half.h"
+
+namespace specquant::cpu {
+namespace {
+
+using core::TensorKind;
+using core::TensorView;
+
+constexpr std::size_t kF16Bytes = 2;
+
+WeightKind weight_kind(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::affine4:
+      return WeightKind::affine4;
+    case TensorKind::affine8:
+      return WeightKind::affine8;
+    case TensorKind::bf16:
+      return WeightKind::bf16;
+    case TensorKind::f16:
+    case TensorKind::f32:
+      break;
+  }
+  return WeightKind::f16;  // f32 tensors are vectors and never come here
+}
+
+Matrix in_place(const TensorView& tensor) {
+  return {weight_kind(tensor.kind), tensor.rows, tensor.cols, tensor.group, tensor.bytes.data()};
+}
+
+// The kind that a precision of 16-bit weights needs in every matrix.
+bool converts(Precision precision) {
+  return precision == Precision::fp16 || precision == Precision::bf16;
+}
+WeightKind converted_kind(Precision precision) {
+  return precision == Precision::fp16 ? WeightKind::f16 : WeightKind::bf16;
+}
+
+float half_at(const std::byte* bytes, int index) {
+  uint16_t half = 0;
+  std::memcpy(&half, bytes + static_cast<std::size_t>(index) * kF16Bytes, kF16Bytes);
+  return float_from_f16(half);
+}
+
+// Codes, scales and offsets of `group` columns of one tile.
+struct Group {
+  const std::byte* codes;
+  const std::byte* scales;
+  const std::byte* offsets;  // affine4 only
+};
+
+Group group_of(const Matrix& matrix, int tile, int group) {
+  const std::size_t width = static_cast<std::size_t>(matrix.group);
+  const std::size_t code_bytes = matrix.kind == WeightKind::affine4 ? width * 8 : width * 16;
+  const std::size_t scale_bytes = kTileRows * kF16Bytes;
+  const std::size_t bytes =
+      code_bytes + (matrix.kind == WeightKind::affine4 ? 2 * scale_bytes : scale_bytes);
+  const std::byte* start = matrix.tiles + static_cast<std::size_t>(tile) * matrix.tile_bytes() +
+                           static_cast<std::size_t>(group) * bytes;
+  return {start, start + code_bytes, start + code_bytes + scale_bytes};
+}
+
+// The value of column `col` of a group, for one lane (row of the tile).
+float affine4_value(const Group& group, int col, int lane) {
+  const int byte = (col / 8) * 64 + 4 * lane + col % 4;
+  const int packed = std::to_integer<int>(group.codes[byte]);
+  const int code = col % 8 < 4 ? packed & 15 : packed >> 4;
+  return half_at(group.scales, lane) * static_cast<float>(code) + half_at(group.offsets, lane);
+}
+float affine8_value(const Group& group, int col, int lane) {
+  const int code = std::to_integer<int>(group.codes[(col / 4) * 64 + 4 * lane + col % 4]);
+  return half_at(group.scales, lane) * static_cast<float>(code - 128);
+}
+
+float value_at(const Matrix& matrix, int tile, int lane, int col) {
+  const std::byte* tile_start = matrix.tiles + static_cast<std::size_t>(tile) * matrix.tile_bytes();
+  switch (matrix.kind) {
+    case WeightKind::affine4:
+      return affine4_value(group_of(matrix, tile, col / matrix.group), col % matrix.group, lane);
+    case WeightKind::affine8:
+      return affine8_value(group_of(matrix, tile, col / matrix.group), col % matrix.group, lane);
+    case WeightKind::f16:
+      return half_at(tile_start, col * kTileRows + lane);
+    case WeightKind::bf16: {
+      uint16_t raw = 0;
+      const int index = (col / 2) * 2 * kTileRows + 2 * lane + col % 2;
+      std::memcpy(&raw, tile_start + static_cast<std::size_t>(index) * sizeof raw, sizeof raw);
+      return float_from_bf16(raw);
+    }
+  }
+  return 0.0F;
+}
+
+// Writes a matrix in the tile layout of `kind`, f16 or bf16. False where a value is too large for
+// it.
+bool convert(const Matrix& from, WeightKind kind, uint16_t* out) {
+  bool finite = true;
+  for (int tile = 0; tile < from.tile_count(); ++tile) {
+    for (int col = 0; col < from.cols; ++col) {
+      for (int lane = 0; lane < kTileRows; ++lane) {
+        const float value = value_at(from, tile, lane, col);
+        const std::size_t start = static_cast<std::size_t>(tile) * kTileRows * from.cols;
+        if (kind == WeightKind::f16) {
+          finite = finite && std::fabs(value) < 65520.0F;  // the next half above rounds to infinity
+          out[start + static_cast<std::size_t>(col) * kTileRows + lane] = f16_from_float(value);
+        } else {
+          out[start + static_cast<std::size_t>(col / 2) * 2 * kTileRows + 2 * lane + col % 2] =
+              bf16_from_float(value);
+        }
+      }
+    }
+  }
+  return finite;
+}
+
+std::size_t converted_bytes(const TensorView& tensor) {
+  return static_cast<std::size_t>(core::tensor_bytes(TensorKind::f16, tensor.rows, tensor.cols, 0));
+}
+
+[[noreturn]] void refuse(Precision precision, const TensorView& tensor, const std::string& need) {
+  throw core::Error(core::ErrorType::unsupported,
+                    "Precision " + std::string(specquant::name_of(precision)) + " needs " + need +
+                        ", but tensor '" + tensor.name + "' is stored as " +
+                        core::name_of(tensor.kind) +
+                        ". Choose a precision that the file serves, or pack the checkpoint again.");
+}
+
+void check_stored_kind(Precision precision, const TensorView& tensor) {
+  if (converts(precision)) return;
+  if (precision == Precision::w8a8) {
+    if (tensor.kind != TensorKind::affine8) refuse(precision, tensor, "8-bit weights (affine8)");
+  } else if (tensor.kind != TensorKind::affine4) {
+    refuse(precision, tensor, "4-bit weights (affine4)");
+  }
+}
+
+void check_shapes(const core::PackedFile& file) {
+  const ModelShape& shape = file.shape();
+  if (shape.head_dim % 16 != 0) {
+    throw core::Error(core::ErrorType::model,
+                      "Model " + file.name() + ": tensor 'layers.0.qkv' has heads of " +
+                          std::to_string(shape.head_dim) +
+                          " dimensions; the CPU engine needs a multiple of 16.");
+  }
+}
+
+ActivationKind layer_activation(Precision precision) {
+  switch (precision) {
+    case Precision::fp16:
+      return ActivationKind::f32;
+    case Precision::bf16:
+      return ActivationKind::bf16;
+    case Precision::w4a16:
+      return ActivationKind::i16;
+    case Precision::w4a8:
+    case Precision::w8a8:
+      return ActivationKind::i8;
+    case Precision::w4a4:
+      return ActivationKind::u4;
+  }
+  return ActivationKind::f32;
+}
+
+// The head is where a rounding error reaches the logits directly, so w4a4 gives it 16 bits.
+ActivationKind head_activation(Precision precision, WeightKind head) {
+  if (head == WeightKind::f16) return ActivationKind::f32;
+  if (head == WeightKind::bf16) return ActivationKind::bf16;
+  return precision == Precision::w4a8 || precision == Precision::w8a8 ? ActivationKind::i8
+                                                                      : ActivationKind::i16;
+}
+
+constexpr std::array kLayerMatrices{"qkv", "o", "gate_up", "down"};
+
+}  // namespace
+
+const char* name_of(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::affine4:
+      return "affine4";
+    case WeightKind::affine8:
+      return "affine8";
+    case WeightKind::f16:
+      return "f16";
+    case WeightKind::bf16:
+      return "bf16";
+  }
+  return "f16";
+}
+
+const char* name_of(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::f32:
+      return "f32";
+    case ActivationKind::bf16:
+      return "bf16";
+    case ActivationKind::i16:
+      return "i16";
+    case ActivationKind::i8:
+      return "i8";
+    case ActivationKind::u4:
+      return "u4";
+  }
+  return "f32";
+}
+
+float weight_at(const Matrix& matrix, int row, int col) {
+  return value_at(matrix, row / kTileRows, row % kTileRows, col);
+}
+
+void read_row(const Matrix& matrix, int row, float* out) {
+  const int tile = row / kTileRows;
+  const int lane = row % kTileRows;
+  if (matrix.kind != WeightKind::affine4 && matrix.kind != WeightKind::affine8) {
+    for (int col = 0; col < matrix.cols; ++col) out[col] = value_at(matrix, tile, lane, col);
+    return;
+  }
+  for (int index = 0; index < matrix.cols / matrix.group; ++index) {
+    const Group group = group_of(matrix, tile, index);
+    float* start = out + static_cast<std::size_t>(index) * matrix.group;
+    for (int col = 0; col < matrix.group; ++col) {
+      start[col] = matrix.kind == WeightKind::affine4 ? affine4_value(group, col, lane)
+                                                      : affine8_value(group, col, lane);
+    }
+  }
+}
+
+ModelWeights::ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions) {
+  check_shapes(file);
+  for (const auto& [name, tensor] : file.tensors()) {
+    bytes_by_kind_[core::name_of(tensor.kind)] += static_cast<int64_t>(tensor.bytes.size());
+  }
+  for (const Precision precision : precisions) {
+    if (!sets_.contains(precision)) sets_.emplace(precision, build(precision, file));
+  }
+}
+
+double ModelWeights::bytes_needed(const core::PackedFile& file,
+                                  std::span<const Precision> precisions) {
+  std::set<Precision> converting;
+  for (const Precision precision : precisions) {
+    if (converts(precision)) converting.insert(precision);
+  }
+  double bytes = 0.0;
+  for (const Precision precision : converting) {
+    for (const auto& [name, tensor] : file.tensors()) {
+      if (tensor.kind == TensorKind::f32) continue;
+      if (weight_kind(tensor.kind) == converted_kind(precision)) continue;
+      bytes += static_cast<double>(converted_bytes(tensor));
+    }
+  }
+  return bytes;
+}
+
+const WeightSet& ModelWeights::set(Precision precision) const {
+  const auto found = sets_.find(precision);
+  if (found == sets_.end()) {
+    throw std::invalid_argument("Precision " + std::string(specquant::name_of(precision)) +
+                                " was not named when the model was loaded.");
+  }
+  return found->second;
+}
+
+Matrix ModelWeights::converted(const TensorView& tensor, WeightKind kind) {
+  Buffer& buffer = buffers_.emplace_back(converted_bytes(tensor));
+  const Matrix stored = in_place(tensor);
+  if (!convert(stored, kind, reinterpret_cast<uint16_t*>(buffer.data()))) {
+    throw core::Error(core::ErrorType::model, "Tensor '" + tensor.name +
+                                                  "' has weights that are too large for fp16. Use "
+                                                  "bf16 as the 16-bit precision.");
+  }
+  bytes_by_kind_[std::string(name_of(kind)) + " (converted)"] +=
+      static_cast<int64_t>(buffer.size());
+  return {kind, tensor.rows, tensor.cols, 0, buffer.data()};
+}
+
+Matrix ModelWeights::matrix_for(Precision precision, const TensorView& tensor) {
+  if (!converts(precision) || weight_kind(tensor.kind) == converted_kind(precision)) {
+    return in_place(tensor);
+  }
+  const WeightKind kind = converted_kind(precision);
+  const std::string key = tensor.name + " as " + name_of(kind);
+  const auto found = converted_.find(key);
+  if (found != converted_.end()) return found->second;
+  return converted_.emplace(key, converted(tensor, kind)).first->second;
+}
+
+WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file) {
+  WeightSet set;
+  for (int layer = 0; layer < file.shape().layers; ++layer) {
+    for (const char* part : kLayerMatrices) {
+      check_stored_kind(precision, file.layer_tensor(layer, part));
+    }
+  }
+  for (int layer = 0; layer < file.shape().layers; ++layer) {
+    const auto matrix = [&](const char* part) {
+      return matrix_for(precision, file.layer_tensor(layer, part));
+    };
+    set.layers.push_back({matrix("qkv"), matrix("o"), matrix("gate_up"), matrix("down"),
+                          file.layer_tensor(layer, "attn_norm").floats().data(),
+                          file.layer_tensor(layer, "mlp_norm").floats().data()});
+  }
+  set.head = matrix_for(precision, file.head());
+  set.embedding = matrix_for(precision, file.embedding());
+  set.final_norm = file.tensor("final_norm").floats().data();
+  set.layer_input = layer_activation(precision);
+  set.head_input = head_activation(precision, set.head.kind);
+  return set;
+}
+
+}  // namespace specquant::cpu

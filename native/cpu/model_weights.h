@@ -1,0 +1,65 @@
+// The weights of a model as one precision reads them.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/packed_file.h"
+#include "cpu/kernels.h"
+#include "cpu/model_buffer.h"
+
+namespace specquant::cpu {
+
+struct LayerWeights {
+  Matrix qkv, o, gate_up, down;
+  const float* attention_norm = nullptr;
+  const float* mlp_norm = nullptr;
+};
+
+// Everything that a forward at one precision needs to know about numbers.
+struct WeightSet {
+  ActivationKind layer_input = ActivationKind::f32;  // of the products inside the layers
+  ActivationKind head_input = ActivationKind::f32;
+  std::vector<LayerWeights> layers;
+  Matrix embedding, head;
+  const float* final_norm = nullptr;
+};
+
+// Weight sets over one packed file. Tensors are read in place; for fp16 and bf16 they are converted
+// into memory of this object where the file stores another kind, once for all sets that ask for it.
+// The file must outlive it.
+class ModelWeights {
+ public:
+  // Throws core::Error: `unsupported` where the file cannot serve a precision, `model` where a
+  // shape does not suit the kernels; both name the tensor.
+  ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions);
+
+  // Bytes that the constructor would take for conversions.
+  static double bytes_needed(const core::PackedFile& file, std::span<const Precision> precisions);
+
+  const WeightSet& set(Precision precision) const;  // throws std::invalid_argument if not loaded
+  const std::map<std::string, int64_t>& bytes_by_kind() const { return bytes_by_kind_; }
+
+ private:
+  Matrix converted(const core::TensorView& tensor, WeightKind kind);
+  Matrix matrix_for(Precision precision, const core::TensorView& tensor);
+  WeightSet build(Precision precision, const core::PackedFile& file);
+
+  std::map<std::string, Matrix> converted_;  // by tensor and kind
+  std::vector<Buffer> buffers_;
+  std::map<Precision, WeightSet> sets_;
+  std::map<std::string, int64_t> bytes_by_kind_;
+};
+
+const char* name_of(WeightKind kind);
+const char* name_of(ActivationKind kind);
+
+// One weight as stored. Not for hot paths.
+float weight_at(const Matrix& matrix, int row, int col);
+
+// A row of the embedding, `cols` floats.
+void read_row(const Matrix& matrix, int row, float* out);
+
+}  // namespace specquant::cpu

@@ -1,0 +1,264 @@
+// The CPU model against a float64 Llama, and its manners: errors, memory, proof.
+#include "cpu/model.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+#include "core/errors.h"
+#include "tests/reference_model.h"
+
+namespace specquant::cpu {
+namespace {
+
+using reference::RandomModel;
+using reference::RandomModelSpec;
+
+RandomModelSpec untied_spec() {
+  RandomModelSpec spec;
+  spec.shape = {192, 256, 2, 3, 1, 64, 300, 512, 100000.0F, 1e-5F, false};
+  spec.head_kind = WeightKind::affine4;
+  spec.group = 64;
+  spec.seed = 2;
+  return spec;
+}
+
+RandomModelSpec eight_bit_spec() {
+  RandomModelSpec spec = reference::small_spec();
+  spec.layer_kind = WeightKind::affine8;
+  spec.seed = 3;
+  return spec;
+}
+
+// Five query heads share a key-value head, and a head is no multiple of 64 dimensions.
+RandomModelSpec odd_heads_spec() {
+  RandomModelSpec spec = reference::small_spec();
+  spec.shape.heads = 10;
+  spec.shape.head_dim = 48;
+  spec.seed = 4;
+  return spec;
+}
+
+std::vector<int32_t> random_tokens(int count, int vocabulary, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(static_cast<std::size_t>(count));
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocabulary);
+  return tokens;
+}
+
+// Relative errors (Euclidean norms) of the logits of one sequence.
+struct Errors {
+  double whole = 0.0;        // all rows as one vector
+  std::vector<double> rows;  // rising
+  double median() const { return rows[rows.size() / 2]; }
+  double largest() const { return rows.back(); }
+};
+
+Errors errors(const RandomModel& random, Precision precision, const reference::Rounding& rounding) {
+  const Precision precisions[] = {precision};
+  const auto model = make_cpu_model(random.file(), precisions, 1, 64, 2);
+  const std::vector<int32_t> tokens = random_tokens(40, random.shape().vocabulary, 7);
+  const Rows rows{0, 0, tokens, {}};
+  model->forward(precision, {&rows, 1}, {LogitRows::all, 0, false, true});
+  const auto want = reference_logits(random, tokens, rounding);
+  Errors found;
+  double difference = 0.0, norm = 0.0;
+  for (std::size_t row = 0; row < tokens.size(); ++row) {
+    double row_difference = 0.0, row_norm = 0.0;
+    for (std::size_t i = 0; i < want[row].size(); ++i) {
+      const double off = model->logits(row)[i] - want[row][i];
+      row_difference += off * off;
+      row_norm += want[row][i] * want[row][i];
+    }
+    found.rows.push_back(std::sqrt(row_difference / row_norm));
+    difference += row_difference;
+    norm += row_norm;
+  }
+  found.whole = std::sqrt(difference / norm);
+  std::ranges::sort(found.rows);
+  return found;
+}
+
+TEST_CASE("logits of 16-bit activations stay close to unrounded float64") {
+  for (const RandomModelSpec& spec : {reference::small_spec(), untied_spec(), odd_heads_spec()}) {
+    const RandomModel random(spec);
+    CAPTURE(spec.seed);
+    CHECK(errors(random, Precision::fp16, {}).whole < 2e-3);
+    CHECK(errors(random, Precision::w4a16, {}).whole < 2e-3);
+    CHECK(errors(random, Precision::bf16, {}).whole < 1.5e-2);
+  }
+}
+
+// The reference rounds activations as the kernels do. It does so from float64, the model from f32,
+// so that a value which lies within 1e-6 of the edge between two codes may fall to either side.
+// Such a flip is one step of one value: at 8 bits a few thousandths of a product, at 4 bits a few
+// hundredths, and all roundings behind it move too. Flips are rare, so most rows must agree to the
+// accuracy of f32 sums; leaving the rounding out would make each row's error a hundred times that
+// (checked below).
+void check_rounded(const RandomModelSpec& spec, Precision precision,
+                   const reference::Rounding& rounding, double limit_with_flips) {
+  const RandomModel random(spec);
+  CAPTURE(std::string(name_of(precision)));
+  CAPTURE(spec.seed);
+  const Errors found = errors(random, precision, rounding);
+  CHECK(found.median() < 3e-5);
+  CHECK(found.largest() < limit_with_flips);
+  CHECK(errors(random, precision, {}).median() > 100.0 * found.median());
+}
+
+TEST_CASE("logits of 8- and 4-bit activations equal a reference with the same rounding") {
+  using A = ActivationKind;
+  for (const RandomModelSpec& spec : {reference::small_spec(), untied_spec()}) {
+    check_rounded(spec, Precision::w4a8, {A::i8, A::i8, true}, 0.03);
+    check_rounded(spec, Precision::w4a4, {A::u4, A::i16, true}, 0.5);
+  }
+  check_rounded(eight_bit_spec(), Precision::w8a8, {A::i8, A::i8, true}, 0.03);
+}
+
+TEST_CASE("top-k and log-sum agree with the whole row of logits") {
+  const RandomModel random(reference::small_spec());
+  const Precision precisions[] = {Precision::w4a8};
+  const auto model = make_cpu_model(random.file(), precisions, 1, 64, 2);
+  const std::vector<int32_t> tokens = random_tokens(9, 300, 5);
+  const Rows rows{0, 0, tokens, {}};
+  model->forward(Precision::w4a8, {&rows, 1}, {LogitRows::all, 7, true, true});
+  for (std::size_t row = 0; row < tokens.size(); ++row) {
+    const auto logits = model->logits(row);
+    REQUIRE(logits.size() == 300);
+    std::vector<int> order(300);
+    for (int i = 0; i < 300; ++i) order[i] = i;
+    std::ranges::stable_sort(order, [&](int a, int b) { return logits[a] > logits[b]; });
+    double total = 0.0;
+    for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+    for (int i = 0; i < 7; ++i) {
+      CHECK(model->top(row)[i].token == order[i]);
+      CHECK(model->top(row)[i].logit == logits[order[i]]);
+    }
+    CHECK(model->log_sum(row) == doctest::Approx(std::log(total)).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("only the rows that were asked for have results") {
+  const RandomModel random(reference::small_spec());
+  const Precision precisions[] = {Precision::w4a8};
+  const auto model = make_cpu_model(random.file(), precisions, 2, 64, 1);
+  const std::vector<int32_t> tokens = random_tokens(3, 300, 5);
+  const Rows batch[] = {{1, 0, tokens, {}}, {0, 0, tokens, {}}};
+  model->forward(Precision::w4a8, batch, {LogitRows::last, 1, false, false});
+  CHECK(model->top(0)[0].token == model->top(1)[0].token);
+  CHECK_THROWS_AS(model->top(2), std::out_of_range);
+  CHECK_THROWS_AS(model->log_sum(0), std::out_of_range);
+  CHECK_THROWS_AS(model->logits(0), std::out_of_range);
+  model->forward(Precision::w4a8, batch, {LogitRows::none, 1, false, false});
+  CHECK_THROWS_AS(model->top(0), std::out_of_range);
+}
+
+TEST_CASE("a bad request is refused before anything is written") {
+  const RandomModel random(reference::small_spec());
+  const Precision precisions[] = {Precision::w4a8};
+  const auto model = make_cpu_model(random.file(), precisions, 2, 16, 1);
+  const std::vector<int32_t> tokens = random_tokens(4, 300, 5);
+  const Rows good{0, 0, tokens, {}};
+  model->forward(Precision::w4a8, {&good, 1}, {});
+  const std::vector<uint16_t> before(model->cache().keys(0, 0, 0),
+                                     model->cache().keys(0, 0, 0) + 16 * 16);
+
+  const std::vector<int32_t> other = random_tokens(4, 300, 6);
+  const std::vector<int32_t> unknown{0, 300};
+  const std::vector<uint64_t> not_a_tree{1, 2, 7, 8};
+  const Rows first{0, 0, other, {}};        // well-formed: it must not run because another is not
+  const Rows bad[] = {{1, 14, other, {}},   // beyond the cache
+                      {0, 0, other, {}},    // the slot twice
+                      {2, 0, other, {}},    // no such slot
+                      {1, -1, other, {}},   // a negative position
+                      {1, 0, unknown, {}},  // no such token
+                      {1, 0, {}, {}},       // nothing
+                      {1, 0, other, not_a_tree}};  // row 2 has two parents
+  for (const Rows& rows : bad) {
+    const Rows batch[] = {first, rows};
+    CHECK_THROWS_AS(model->forward(Precision::w4a8, batch, {}), std::invalid_argument);
+  }
+  CHECK_THROWS_AS(model->forward(Precision::fp16, {&first, 1}, {}), std::invalid_argument);
+  CHECK_THROWS_AS(model->forward(Precision::w4a8, {&first, 1}, {LogitRows::last, 301}),
+                  std::invalid_argument);
+  const std::vector<int> falling{2, 1};
+  CHECK_THROWS_AS(model->compact(0, 0, falling), std::invalid_argument);
+  const std::vector<int> beyond{20};
+  CHECK_THROWS_AS(model->compact(0, 0, beyond), std::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(model->save(3, 1)), std::invalid_argument);
+  CHECK_THROWS_AS(model->restore(0, nullptr), std::invalid_argument);
+  CHECK(std::equal(before.begin(), before.end(), model->cache().keys(0, 0, 0)));
+}
+
+// The model must be refused with an error of this type whose message holds every part.
+void check_refused(const RandomModel& random, Precision precision, int batch, int context,
+                   core::ErrorType type, std::initializer_list<const char*> parts) {
+  const Precision precisions[] = {precision};
+  try {
+    make_cpu_model(random.file(), precisions, batch, context, 1);
+    FAIL("nothing was refused");
+  } catch (const core::Error& error) {
+    CHECK(error.type() == type);
+    const std::string message = error.what();
+    CAPTURE(message);
+    for (const char* part : parts) CHECK(message.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("a model that cannot be built says why") {
+  using core::ErrorType;
+  const RandomModel four(reference::small_spec());
+  const RandomModel eight(eight_bit_spec());
+  check_refused(four, Precision::w8a8, 1, 64, ErrorType::unsupported,
+                {"w8a8", "layers.0.qkv", "affine4"});
+  check_refused(eight, Precision::w4a8, 1, 64, ErrorType::unsupported,
+                {"w4a8", "layers.0.qkv", "affine8"});
+  // 2^40 positions of 2 layers, 2 heads, 16 dimensions, keys and values, 2 bytes: 2^48 bytes.
+  check_refused(four, Precision::w4a8, 1 << 20, 1 << 20, ErrorType::out_of_memory,
+                {"281474.98 GB", "are available"});
+  check_refused(four, Precision::w4a8, 0, 64, ErrorType::bad_request, {"max_batch"});
+  RandomModelSpec narrow = reference::small_spec();
+  narrow.shape.heads = 12;
+  narrow.shape.kv_heads = 4;
+  narrow.shape.head_dim = 8;
+  check_refused(RandomModel(narrow), Precision::w4a8, 1, 64, ErrorType::model,
+                {"layers.0.qkv", "heads of 8"});
+}
+
+TEST_CASE("memory and proof count what is stored and read") {
+  const RandomModel random(reference::small_spec());
+  const Precision precisions[] = {Precision::w4a8, Precision::w4a4, Precision::fp16};
+  const auto model = make_cpu_model(random.file(), precisions, 3, 33, 1);
+  // 2 layers, (10 + 4 + 12 + 4... ) tiles of 16 rows: counted from the logical shapes.
+  const auto tiles = [](int rows) { return (rows + 15) / 16; };
+  const int64_t four_bit_groups =
+      2 * (tiles(160) * 2 + tiles(64) * 3 + tiles(192) * 2 + tiles(64) * 3);
+  const int64_t layer_bytes = four_bit_groups * (32 * 8 + 64);
+  const int64_t head_bytes = int64_t{tiles(300)} * 2 * (32 * 16 + 32);
+  const int64_t norm_bytes = 5 * 64 * 4;
+  const MemoryUse memory = model->memory();
+  CHECK(memory.weight_bytes.at("affine4") == layer_bytes);
+  CHECK(memory.weight_bytes.at("affine8") == head_bytes);
+  CHECK(memory.weight_bytes.at("f32") == norm_bytes);
+  const int64_t values = four_bit_groups * 32 * 16 + int64_t{tiles(300)} * 16 * 64;
+  CHECK(memory.weight_bytes.at("f16 (converted)") == 2 * values);
+  CHECK(memory.kv_bytes == int64_t{3} * 48 * 2 * 2 * 16 * 2 * 2);
+
+  const Proof w4a8 = model->proof(Precision::w4a8);
+  CHECK(w4a8.bytes_per_token == layer_bytes + head_bytes + norm_bytes + head_bytes / 300);
+  REQUIRE(w4a8.kernels.size() == 2);
+  CHECK(w4a8.kernels[0].starts_with("affine4 x i8, "));
+  CHECK(w4a8.kernels[1].starts_with("affine8 x i8, "));
+  CHECK(model->proof(Precision::w4a4).kernels[0].starts_with("affine4 x u4, "));
+  CHECK(model->proof(Precision::w4a4).kernels[1].starts_with("affine8 x i16, "));
+  CHECK(model->proof(Precision::fp16).kernels[0].starts_with("f16 x f32, "));
+  CHECK(w4a8.compute_dtype.starts_with("8-bit integers"));
+  CHECK(w4a8.compute_dtype.ends_with("f32 sums"));
+}
+
+}  // namespace
+}  // namespace specquant::cpu

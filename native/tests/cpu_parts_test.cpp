@@ -1,0 +1,149 @@
+// The parts of the CPU model: thread pool, logit results, float kernels.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "cpu/bandwidth.h"
+#include "cpu/elementwise.h"
+#include "cpu/kernels.h"
+#include "cpu/model_results.h"
+#include "cpu/threads.h"
+
+namespace specquant::cpu {
+namespace {
+
+TEST_CASE("a team shares every piece once, and a barrier shows all writes") {
+  for (const int threads : {1, 2, 3, 7}) {
+    ThreadPool pool(threads);
+    CHECK(pool.size() == threads);
+    for (const int total : {0, 1, 5, 36, 61, 192}) {
+      for (const int grain : {1, 2, 16}) {
+        std::vector<int> times(static_cast<std::size_t>(total), 0);
+        std::vector<long> sums(static_cast<std::size_t>(threads), 0);
+        pool.run([&](ThreadPool::Member& member) {
+          for (int round = 1; round <= 3; ++round) {
+            member.share(total, grain, [&](int begin, int end) {
+              CHECK(begin % grain == 0);
+              for (int i = begin; i < end; ++i) ++times[i];
+            });
+            member.barrier();
+            for (const int count : times) sums[member.index()] += count;
+            member.barrier();
+          }
+        });
+        for (const int count : times) CHECK(count == 3);
+        for (const long sum : sums) CHECK(sum == 6L * total);
+      }
+    }
+  }
+}
+
+TEST_CASE("bandwidth is a rate that a machine can have") {
+  ThreadPool pool(2);
+  const double rate = measure_read_bandwidth(pool);
+  CHECK(rate > 1e8);
+  CHECK(rate < 1e14);
+}
+
+std::vector<std::pair<const char*, const FloatKernels*>> tables() {
+  std::vector<std::pair<const char*, const FloatKernels*>> found;
+  for (const char* isa : {"scalar", "avx2", "avx512"}) {
+    if (kernels(isa) != nullptr) found.emplace_back(isa, &float_kernels(isa));
+  }
+  return found;
+}
+
+TEST_CASE("ties in the best tokens go to the lower id, whoever took which stretch") {
+  const int vocabulary = 4 * kVocabularyStretch + 70;
+  std::vector<float> logits(static_cast<std::size_t>(vocabulary));
+  std::mt19937 random(1);
+  for (float& logit : logits) logit = static_cast<float>(random() % 40);
+  for (const auto& [isa, table] : tables()) {
+    CAPTURE(isa);
+    for (const int owner :
+         {0, 1, 2}) {  // who takes the stretches: two mixtures, or one thread alone
+      LogitResults results(*table, vocabulary, 2);
+      results.start(1, {LogitRows::all, 50, true, true});
+      for (int stretch = 0; stretch <= 4; ++stretch) {
+        const int first = stretch * kVocabularyStretch;
+        results.take(owner == 2 ? 0 : (stretch + owner) % 2, 0, stretch, logits.data() + first,
+                     std::min(kVocabularyStretch, vocabulary - first));
+      }
+      results.finish();
+      for (int i = 0; i < 50; ++i) {
+        const TopEntry entry = results.top(0)[i];
+        int better = 0;
+        for (int token = 0; token < vocabulary; ++token) {
+          better +=
+              logits[token] > entry.logit || (logits[token] == entry.logit && token < entry.token);
+        }
+        CHECK(better == i);
+      }
+      CHECK(std::equal(logits.begin(), logits.end(), results.logits(0).begin()));
+    }
+  }
+}
+
+TEST_CASE("best tokens have valid ids even where the logits are not numbers") {
+  std::vector<float> logits(200, std::numeric_limits<float>::quiet_NaN());
+  logits[150] = 1.0F;
+  for (const auto& [isa, table] : tables()) {
+    LogitResults results(*table, 200, 2);
+    results.start(1, {LogitRows::all, 3, false, false});
+    results.take(1, 0, 0, logits.data(), 100);
+    results.finish();
+    for (const TopEntry& entry : results.top(0)) CHECK((entry.token >= 0 && entry.token < 200));
+  }
+}
+
+TEST_CASE("float kernels agree with float64 and with each other bit by bit") {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0.0F, 3.0F);
+  std::vector<float> x(320);
+  for (float& value : x) value = normal(random);
+  x[5] = 200.0F;
+  x[6] = -200.0F;  // beyond the range of the exponential
+  std::vector<float> weight(320, 0.75F);
+
+  std::vector<std::vector<float>> all;
+  for (const auto& [isa, table] : tables()) {
+    CAPTURE(isa);
+    std::vector<float> out(320), silu(160), turned(16);
+    table->rms_norm(x.data(), weight.data(), 1e-5F, 320, out.data());
+    table->silu_product(x.data(), 10, silu.data());
+    table->rotate(x.data(), weight.data(), x.data() + 16, turned.data());
+    const LogSumPart part = table->log_sum_part(x.data() + 16, 301);
+
+    double squares = 0.0;
+    for (const float value : x) squares += static_cast<double>(value) * value;
+    const double scale = 0.75 / std::sqrt(squares / 320 + 1e-5);
+    for (int i = 0; i < 320; ++i) CHECK(out[i] == doctest::Approx(x[i] * scale).epsilon(1e-6));
+    for (int i = 0; i < 160; ++i) {
+      const double gate = x[i / 16 * 32 + i % 16];
+      const double want = gate / (1.0 + std::exp(-gate)) * x[i / 16 * 32 + 16 + i % 16];
+      CHECK(std::fabs(silu[i] - want) <= 1e-6 * std::fabs(want) + 1e-30);
+    }
+    for (int pair = 0; pair < 8; ++pair) {
+      const double a = x[2 * pair], b = x[2 * pair + 1], sine = x[16 + pair];
+      CHECK(turned[2 * pair] == doctest::Approx(a * 0.75 - b * sine).epsilon(1e-5));
+      CHECK(turned[2 * pair + 1] == doctest::Approx(a * sine + b * 0.75).epsilon(1e-5));
+    }
+    double total = 0.0;
+    for (int i = 16; i < 317; ++i) total += std::exp(static_cast<double>(x[i]) - part.largest);
+    CHECK(part.sum == doctest::Approx(total).epsilon(1e-6));
+
+    std::vector<float> joined = out;
+    joined.insert(joined.end(), silu.begin(), silu.end());
+    joined.insert(joined.end(), turned.begin(), turned.end());
+    joined.push_back(part.sum);
+    all.push_back(joined);
+    CHECK(std::memcmp(joined.data(), all[0].data(), joined.size() * sizeof(float)) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace specquant::cpu

@@ -1,0 +1,164 @@
+#include "tests/reference_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/half.h"
+
+namespace specquant::cpu::reference {
+namespace {
+
+using Vector = std::vector<double>;
+
+double f16(double x) { return float_from_f16(f16_from_float(static_cast<float>(x))); }
+
+Vector product(const Weights& weights, const Vector& x) {
+  Vector y(static_cast<std::size_t>(weights.matrix.rows), 0.0);
+  for (int row = 0; row < weights.matrix.rows; ++row) {
+    for (int col = 0; col < weights.matrix.cols; ++col) y[row] += weights.at(row, col) * x[col];
+  }
+  return y;
+}
+
+Vector normalized(const Vector& x, const std::vector<float>& weight, double epsilon) {
+  double squares = 0.0;
+  for (const double value : x) squares += value * value;
+  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + epsilon);
+  Vector y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * scale * weight[i];
+  return y;
+}
+
+// Rotates one head; pair i is dimensions 2i and 2i + 1.
+void rotate(double* head, int head_dim, int position, double theta) {
+  for (int pair = 0; pair < head_dim / 2; ++pair) {
+    const double angle = position * std::pow(theta, -2.0 * pair / head_dim);
+    const double a = head[2 * pair];
+    const double b = head[2 * pair + 1];
+    head[2 * pair] = a * std::cos(angle) - b * std::sin(angle);
+    head[2 * pair + 1] = a * std::sin(angle) + b * std::cos(angle);
+  }
+}
+
+struct LayerCache {
+  std::vector<Vector> keys, values;  // [position][kv head · dimension]
+};
+
+Vector attention(const ModelShape& s, const Vector& query, const LayerCache& cache) {
+  Vector out(static_cast<std::size_t>(s.heads) * s.head_dim, 0.0);
+  for (int head = 0; head < s.heads; ++head) {
+    const int from = head / (s.heads / s.kv_heads) * s.head_dim;
+    Vector weight(cache.keys.size());
+    double total = 0.0;
+    for (std::size_t t = 0; t < weight.size(); ++t) {
+      double score = 0.0;
+      for (int d = 0; d < s.head_dim; ++d) {
+        score += query[head * s.head_dim + d] * cache.keys[t][from + d];
+      }
+      weight[t] = std::exp(score / std::sqrt(s.head_dim));
+      total += weight[t];
+    }
+    for (std::size_t t = 0; t < weight.size(); ++t) {
+      for (int d = 0; d < s.head_dim; ++d) {
+        out[head * s.head_dim + d] += weight[t] / total * cache.values[t][from + d];
+      }
+    }
+  }
+  return out;
+}
+
+void add(Vector& x, const Vector& y) {
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+}
+
+void round_group(const double* x, ActivationKind kind, double* out) {
+  float low = 0.0F, high = 0.0F;
+  for (int i = 0; i < kActivationGroup; ++i) {
+    low = std::min(low, static_cast<float>(x[i]));
+    high = std::max(high, static_cast<float>(x[i]));
+  }
+  if (kind == ActivationKind::u4) {
+    const float level = high / 15.0F - low / 15.0F;
+    if (level == 0.0F) return std::fill(out, out + kActivationGroup, 0.0);
+    const float zero = std::nearbyint(-low * 8.0F / level);
+    for (int i = 0; i < kActivationGroup; ++i) {
+      const float place = static_cast<float>(x[i]) / level + zero / 8.0F;
+      const float code = std::nearbyint(std::clamp(place, 0.0F, 15.0F));
+      out[i] = static_cast<double>(level) / 8.0 * (8.0 * code - zero);
+    }
+    return;
+  }
+  const float largest = kind == ActivationKind::i8 ? 127.0F : 32639.0F;
+  const float scale = std::max(-low, high) / largest;
+  for (int i = 0; i < kActivationGroup; ++i) {
+    out[i] = scale == 0.0F ? 0.0 : std::nearbyint(x[i] / scale) * static_cast<double>(scale);
+  }
+}
+
+}  // namespace
+
+std::vector<double> rounded(const std::vector<double>& x, ActivationKind kind) {
+  if (kind == ActivationKind::f32) return x;
+  Vector y(x.size());
+  if (kind == ActivationKind::bf16) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      y[i] = float_from_bf16(bf16_from_float(static_cast<float>(x[i])));
+    }
+    return y;
+  }
+  for (std::size_t i = 0; i < x.size(); i += kActivationGroup) {
+    round_group(x.data() + i, kind, y.data() + i);
+  }
+  return y;
+}
+
+std::vector<std::vector<double>> reference_logits(const RandomModel& model,
+                                                  std::span<const int32_t> tokens,
+                                                  const Rounding& rounding) {
+  const ModelShape& s = model.shape();
+  const int query_width = s.heads * s.head_dim;
+  const int key_width = s.kv_heads * s.head_dim;
+  const auto kv = [&](double x) { return rounding.kv_f16 ? f16(x) : x; };
+  std::vector<LayerCache> caches(static_cast<std::size_t>(s.layers));
+  std::vector<Vector> all;
+  for (std::size_t position = 0; position < tokens.size(); ++position) {
+    const Weights& embedding = model.matrix(s.tied_head ? "head" : "embed");
+    Vector x(static_cast<std::size_t>(s.hidden));
+    for (int i = 0; i < s.hidden; ++i) x[i] = embedding.at(tokens[position], i);
+    for (int layer = 0; layer < s.layers; ++layer) {
+      const std::string prefix = "layers." + std::to_string(layer) + ".";
+      const auto layer_product = [&](const char* part, const Vector& input) {
+        return product(model.layer_matrix(layer, part), rounded(input, rounding.layer_input));
+      };
+      Vector qkv =
+          layer_product("qkv", normalized(x, model.norm(prefix + "attn_norm"), s.norm_epsilon));
+      for (int head = 0; head < s.heads + s.kv_heads; ++head) {
+        rotate(qkv.data() + head * s.head_dim, s.head_dim, static_cast<int>(position),
+               s.rope_theta);
+      }
+      Vector key(qkv.begin() + query_width, qkv.begin() + query_width + key_width);
+      Vector value(qkv.begin() + query_width + key_width, qkv.end());
+      std::ranges::transform(key, key.begin(), kv);
+      std::ranges::transform(value, value.begin(), kv);
+      LayerCache& cache = caches[static_cast<std::size_t>(layer)];
+      cache.keys.push_back(key);
+      cache.values.push_back(value);
+      add(x, layer_product("o", attention(s, qkv, cache)));
+
+      const Vector gate_up =
+          layer_product("gate_up", normalized(x, model.norm(prefix + "mlp_norm"), s.norm_epsilon));
+      Vector hidden(static_cast<std::size_t>(s.intermediate));
+      for (int i = 0; i < s.intermediate; ++i) {
+        const double gate = gate_up[i / 16 * 32 + i % 16];
+        const double up = gate_up[i / 16 * 32 + 16 + i % 16];
+        hidden[i] = gate / (1.0 + std::exp(-gate)) * up;
+      }
+      add(x, layer_product("down", hidden));
+    }
+    const Vector last = normalized(x, model.norm("final_norm"), s.norm_epsilon);
+    all.push_back(product(model.matrix("head"), rounded(last, rounding.head_input)));
+  }
+  return all;
+}
+
+}  // namespace specquant::cpu::reference
