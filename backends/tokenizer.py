@@ -49,6 +49,8 @@ class Tokenizer:
     def encode(self, text: str, *, add_bos: bool = True) -> list[int]:
         """Token ids of `text`. Special tokens written in it become their ids.
 
+        Characters that the vocabulary cannot spell (rare control characters) are dropped.
+
         `add_bos` puts the beginning-of-text token first where the model was trained with one.
         """
         return self._tokenizer.encode(text, add_special_tokens=add_bos).ids
