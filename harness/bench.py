@@ -21,7 +21,7 @@ from harness.tokenizer import Tokenizer
 from harness.trial import Setting, cell_json
 from harness.vocabulary import NATURAL
 from harness.workers import LoadSpec, WorkerPool
-from harness.workload import Draw, Workload, WorkloadError
+from harness.workload import Draw, Workload
 from harness.workload import load as load_workload
 
 
@@ -104,10 +104,7 @@ def max_context(workload: Workload, group: Group, max_position: int) -> int:
 
 def read_workload(settings: Settings, model: ModelFile) -> Workload:
     """Load the workload for a model. Raises ConfigError."""
-    try:
-        return load_workload(settings.config["workload"], Tokenizer(model.metadata), model.metadata)
-    except WorkloadError as error:
-        raise ConfigError(str(error)) from error
+    return load_workload(settings.config["workload"], Tokenizer(model.metadata), model.metadata)
 
 
 def prepare(

@@ -7,17 +7,20 @@ that names what was meant.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import resources
 
 import hydra
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.errors import ConfigError, unknown
 
 CONFIG_PATH = "pkg://conf"
+_NO_SUCH_KEY = re.compile(r"Could not override '([^']+)'")
 FLAGS = {"--dry-run": "dry_run=true"}
 """Flags that stand for an override."""
 
@@ -52,13 +55,38 @@ def run_application(task: Callable[[DictConfig], None], argv: list[str]) -> None
         raise raised[0]
 
 
+def _options(group: str) -> list[str]:
+    """Names of the files in a group of the configuration."""
+    folder = resources.files("conf") / group
+    if not folder.is_dir():
+        return []
+    return [f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")]
+
+
+def _main_config() -> object:
+    text = (resources.files("conf") / "config.yaml").read_text(encoding="utf-8")
+    return OmegaConf.to_container(OmegaConf.create(text))
+
+
+def _keys(config: object, prefix: str = "") -> Iterator[str]:
+    """Dotted names of all values of a configuration."""
+    if not isinstance(config, dict):
+        return
+    for key, value in config.items():
+        yield f"{prefix}{key}"
+        yield from _keys(value, f"{prefix}{key}.")
+
+
 def explain(error: Exception) -> ConfigError:
     """The ConfigError for an error of Hydra or OmegaConf."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         missing = error.missing_cfg_file
         if isinstance(missing, str) and "/" in missing:
             group, _, option = missing.rpartition("/")
-            return unknown(group, option, error.options or (), f"{group}={option}")
+            return unknown(group, option, _options(group), f"{group}={option}")
+    override = _NO_SUCH_KEY.search(str(error))
+    if override:
+        return unknown("key", override.group(1), _keys(_main_config()), "The command line")
     cause = error.__cause__
     lines = [line.strip() for line in f"{error}\n{cause or ''}".splitlines() if line.strip()]
     text = " ".join(dict.fromkeys(lines[:3]))

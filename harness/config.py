@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from harness import stats
 from harness.errors import ConfigError, unknown
 from harness.methods import check_drafted, check_precision
 from harness.vocabulary import ABSURD_BATCH, NATURAL
@@ -52,9 +53,14 @@ class DrawSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """When blocks are run and when no more are (seconds)."""
+    """When blocks are run and when no more are (seconds).
 
-    budget_s: float
+    Without a budget a sweep runs until every comparison is as narrow as `target` (half-width, log
+    scale).
+    """
+
+    budget_s: float | None
+    target: float
     min_blocks: int
     max_failures: int
     trial_timeout_s: float
@@ -103,6 +109,10 @@ def read(cfg: DictConfig) -> Settings:
     model_path = config["model"].get("path")
     if not model_path:
         raise ConfigError("model.path: no packed model file is named.")
+    try:
+        stats.Settings.read(config["stats"])
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"stats: {error}") from error
     entries = config["methods"]
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise ConfigError("methods: a sweep needs a list of at least one method.")
@@ -131,6 +141,9 @@ def read(cfg: DictConfig) -> Settings:
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
     """The configuration as plain values. Raises ConfigError for a value that is missing."""
+    missing = sorted(OmegaConf.missing_keys(cfg))
+    if missing:
+        raise ConfigError(f"{missing[0]} has no value. Give it one with `{missing[0]}=VALUE`.")
     try:
         plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
@@ -227,8 +240,10 @@ def _flag(value: Any, place: str) -> bool:
 
 def _schedule(config: Mapping[str, Any]) -> ScheduleSettings:
     schedule = config["schedule"]
+    budget = schedule["budget_s"]
     return ScheduleSettings(
-        budget_s=_number(schedule["budget_s"], "schedule.budget_s"),
+        budget_s=None if budget is None else _number(budget, "schedule.budget_s"),
+        target=_number(config["stats"]["target"], "stats.target"),
         min_blocks=_whole(config["stats"]["min_blocks"], "stats.min_blocks", 1),
         max_failures=_whole(schedule["max_failures"], "schedule.max_failures", 1),
         trial_timeout_s=_number(schedule["trial_timeout_s"], "schedule.trial_timeout_s"),

@@ -61,11 +61,18 @@ def _estimate(settings: Settings, groups: tuple[Group, ...], console: Console) -
         assumed |= took is None
         least += blocks * (len(group.cells) * ASSUMED_TRIAL_S if took is None else took)
     basis = f"assuming {ASSUMED_TRIAL_S:g} s a trial" if assumed else "as measured before"
+    budget_s = settings.schedule.budget_s
+    if budget_s is None:
+        more = "More blocks are measured until every interval is narrow enough (stats.target)."
+    else:
+        more = (
+            f"More blocks are measured until {duration(budget_s)} have passed, where a comparison "
+            "is undecided."
+        )
     _say(
         console,
         f"{len(groups)} groups, {sum(len(g.cells) for g in groups)} cells, at least {blocks} "
-        f"blocks each: about {duration(least)} ({basis}). More blocks are measured until "
-        f"{duration(settings.schedule.budget_s)} have passed, where a comparison is undecided.",
+        f"blocks each: about {duration(least)} ({basis}). {more}",
     )
 
 

@@ -7,6 +7,7 @@ as long as the time lasts. A finished block is never run again.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
+from harness import curves
 from harness.bench import Bench
 from harness.block import GroupRunner
 from harness.plan import SCHEMA_VERSION, Cell, Group
@@ -102,6 +104,7 @@ class Schedule:
 
     def run(self) -> None:
         """Measure. Blocks that are whole already are left as they are."""
+        curves.measure(self._bench, [runner.group for runner in self._runners])
         for block in range(self._settings.min_blocks):
             for runner in self._runners:
                 if block not in self._done[runner.group.name]:
@@ -111,7 +114,7 @@ class Schedule:
 
     def _next(self) -> GroupRunner | None:
         """The undecided group with the fewest blocks whose next block fits into the budget."""
-        left_s = self._settings.budget_s - self._spent.total_s
+        left_s = self._budget_left_s()
         fitting = [
             runner
             for runner in self._runners
@@ -119,13 +122,19 @@ class Schedule:
         ]
         if left_s <= 0 or not fitting:
             return None
-        decisions = self._decisions(self._bench.folder.path)
-        undecided = [
-            runner
-            for runner in fitting
-            if not decisions.get(runner.group.name, {}).get("decided", False)
-        ]
-        return min(undecided, key=lambda r: len(self._done[r.group.name]), default=None)
+        found = self._decisions(self._bench.folder.path)
+        unsettled = [r for r in fitting if not self._settled(found.get(r.group.name, {}))]
+        return min(unsettled, key=lambda r: len(self._done[r.group.name]), default=None)
+
+    def _settled(self, found: Mapping[str, Any]) -> bool:
+        """True where more blocks of a group would answer nothing that was asked."""
+        if self._settings.budget_s is None:
+            return bool(found.get("widest_half_width", math.inf) <= self._settings.target)
+        return bool(found.get("decided", False))
+
+    def _budget_left_s(self) -> float:
+        budget_s = self._settings.budget_s
+        return math.inf if budget_s is None else budget_s - self._spent.total_s
 
     def _block(self, runner: GroupRunner, block: int) -> None:
         group = runner.group
@@ -152,4 +161,5 @@ class Schedule:
                 for block in range(self._settings.min_blocks)
             )
             least += missing * (self._spent.block_s(runner.group.name) or fmean(known))
-        return max(least, self._settings.budget_s - self._spent.total_s)
+        left_s = self._budget_left_s()
+        return max(least, left_s) if math.isfinite(left_s) else None

@@ -16,7 +16,7 @@ from types import FrameType
 from omegaconf import DictConfig
 from rich.console import Console
 
-from harness import analysis, config, dry_run, environment, model_file, roi, verdict
+from harness import analysis, closing, config, dry_run, environment, model_file, roi
 from harness.bench import Bench, prepare, read_workload
 from harness.compose import run_application
 from harness.config import Settings
@@ -77,7 +77,7 @@ def sweep(settings: Settings, console: Console, started: float) -> int:
             _measure(bench, console, started)
         summary = analysis.analyse(folder.path)
         page = report.build(folder.path, str(settings.config["report"]["lang"]))
-    verdict.show(summary, console)
+    closing.show(summary, console)
     _say(console, f"\nReport: {page} (after {duration(time.monotonic() - started)})")
     return CELLS_FAILED if summary["failures"] else OK
 
