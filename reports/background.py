@@ -83,8 +83,9 @@ def left_out_sentences(groups: Iterable[Any], t: Language) -> list[Message]:
         left_out = mapping(mapping(group).get("left_out"))
         if left_out.get("count"):
             reason = str(left_out.get("reason") or "")
-            text = t("failures.left_out", group=group.get("name"), n=left_out["count"],
-                     reason=reason)
+            text = t(
+                "failures.left_out", group=group.get("name"), n=left_out["count"], reason=reason
+            )
             sentences.append(Message(text, t.code))
     return sentences
 

@@ -1,6 +1,6 @@
 """Writes report.html: one file without outside references, readable without scripts.
 
-    python -m reports.build RESULTS [--lang en|ja] [--out FILE]
+python -m reports.build RESULTS [--lang en|ja] [--out FILE]
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ def render(results: Results, lang: str) -> str:
         lstrip_blocks=True,
     )
     css = Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8"))
-    return environment.get_template("report.html.j2").render(
-        page_context(results, t), css=css
-    )
+    return environment.get_template("report.html.j2").render(page_context(results, t), css=css)
 
 
 def main(arguments: list[str] | None = None) -> int:

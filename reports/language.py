@@ -39,7 +39,7 @@ def load_strings(code: str) -> dict[str, str]:
             if isinstance(value, Mapping):
                 walk(value, f"{prefix}{key}.")
             else:
-                flat[f"{prefix}{key}"] = str(value).strip()
+                flat[f"{prefix}{key}"] = str(value)
 
     walk(tree, "")
     return flat
@@ -74,7 +74,10 @@ class Language(string.Formatter):
         return self.strings[key] if key in self.strings else str(value)
 
     def message(self, item: Any) -> Message:
-        """Words a `{key, params, text}` of the analysis; falls back to its English text."""
+        """Words a `{key, params, text}` of the analysis.
+
+        English is the analysis' own `text`; so is what another language has no sentence for.
+        """
         if not isinstance(item, Mapping):
             return Message(str(item), "en")
         key = f"message.{item.get('key')}"
@@ -141,18 +144,29 @@ class Language(string.Formatter):
             return text
         return self(f"format.{key}", value=text)
 
-    def money(self, value: Any) -> str:
+    def amount(self, value: Any) -> str:
+        """An amount without its currency: whole from 100 on; three significant digits below 0.1,
+        because the cost of a token is small."""
         number = as_number(value)
-        if number is None:
-            return self.strings["format.none"]
-        if math.isinf(number):
+        if number is None or math.isinf(number) or abs(number) >= 100:
             return self.fixed(number, 0)
-        size = abs(number)
-        amount = self.fixed(size, 0) if size >= 100 else self.fixed(size, 2)
+        return self.significant(number) if 0 < abs(number) < 0.1 else self.fixed(number, 2)
+
+    def money(self, value: Any, form: Callable[[Any], str] | None = None) -> str:
+        """An amount in the currency of the configuration."""
+        number = as_number(value)
+        if number is None or math.isinf(number):
+            return self.fixed(number, 0)
+        amount = (form or self.amount)(abs(number))
         key = f"currency.{self.currency}"
         pattern = self.strings.get(key, self.strings["currency.other"])
         text = self.vformat(pattern, (), {"amount": amount, "code": self.currency})
         return f"−{text}" if number < 0 else text
+
+    def exact(self, value: Any) -> str:
+        """A number of the configuration with the digits that it was given."""
+        text = self.fixed(value, 6)
+        return text.rstrip("0").rstrip(".") if "." in text else text
 
     def months(self, value: Any) -> str:
         number = as_number(value)
@@ -183,6 +197,13 @@ class Language(string.Formatter):
             return form(measured.mean)
         return self("format.interval", mean=form(measured.mean), range=self.range(measured, form))
 
+    def short_range(self, value: Any, form: Callable[[Any], str]) -> str:
+        """`low–high` for narrow table cells; empty without an interval."""
+        measured = as_interval(value)
+        if measured is None or not measured.bounded:
+            return ""
+        return self("format.short_range", low=form(measured.ci_low), high=form(measured.ci_high))
+
     def range(self, value: Any, form: Callable[[Any], str] | None = None) -> str:
         """`low to high`, or the locale's `none`."""
         form = form or self.significant
@@ -197,6 +218,7 @@ _FORMATS: dict[str, Callable[[Language, Any], str]] = {
     "times": lambda t, v: t.unit("times", t.fixed(v, 2)),
     "fixed2": lambda t, v: t.fixed(v, 2),
     "ratio": lambda t, v: t.fixed(v, 3),
+    "hundredths": lambda t, v: t.fixed(_scaled(v, 100), 1),
     "percent": lambda t, v: t.unit("percent", t.fixed(_scaled(v, 100), 1)),
     "percent0": lambda t, v: t.unit("percent", t.fixed(_scaled(v, 100), 0)),
     "percent2": lambda t, v: t.unit("percent", t.fixed(_scaled(v, 100), 2)),
@@ -205,9 +227,15 @@ _FORMATS: dict[str, Callable[[Language, Any], str]] = {
     "seconds": lambda t, v: t.unit("seconds", t.significant(v)),
     "mega": lambda t, v: t.unit("mega", t.significant(_scaled(v, 1e-6))),
     "money": lambda t, v: t.money(v),
+    "amount": lambda t, v: t.amount(v),
     "months": lambda t, v: t.months(v),
     "date": lambda t, v: t.date(v),
     "number": lambda t, v: t.significant(v),
+    "exact": lambda t, v: t.exact(v),
+    "exact_months": lambda t, v: t.unit("months", t.exact(v)),
+    "exact_percent": lambda t, v: t.unit("percent", t.exact(_scaled(v, 100))),
+    "exact_money": lambda t, v: t.money(v, t.exact),
+    "exact_ms": lambda t, v: t.unit("ms", t.exact(v)),
     "times_ci": lambda t, v: t.interval(v, lambda x: _FORMATS["times"](t, x)),
     "times_range": lambda t, v: t.range(v, lambda x: _FORMATS["times"](t, x)),
     "ratio_ci": lambda t, v: t.interval(v, lambda x: _FORMATS["ratio"](t, x)),
@@ -216,6 +244,7 @@ _FORMATS: dict[str, Callable[[Language, Any], str]] = {
     "percent2_ci": lambda t, v: t.interval(v, lambda x: _FORMATS["percent2"](t, x)),
     "money_ci": lambda t, v: t.interval(v, t.money),
     "months_ci": lambda t, v: t.interval(v, t.months),
+    "number4": lambda t, v: t.significant(v, 4),
     "number_ci": lambda t, v: t.interval(v),
     "list": lambda t, v: t.plain(v),
 }

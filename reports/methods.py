@@ -95,8 +95,7 @@ class ArmChoice:
 
     arm: str
     method: Method | None
-    speedup: Interval | None
-    end_to_end_speedup: Interval | None
+    estimates: Mapping[str, Interval]
     cost: Mapping[str, Any]
     reason: Any
 
@@ -119,23 +118,19 @@ def arm_choices(
         else:
             method = find_method(in_group, group, entry.get("method_id"))
         cost = mapping(entry.get("cost")) or mapping(method.value("cost") if method else None)
-        choices.append(
-            ArmChoice(
-                arm, method, as_interval(entry.get("speedup")),
-                as_interval(entry.get("end_to_end_speedup")), cost, entry.get("reason"),
-            )  # fmt: skip
-        )
+        estimates = {
+            key: value
+            for key in ("speedup", "end_to_end_speedup")
+            if (value := as_interval(entry.get(key))) is not None
+        }
+        choices.append(ArmChoice(arm, method, estimates, cost, entry.get("reason")))
     return choices
 
 
 def find_method(methods: Iterable[Method], group: Any, method_id: Any) -> Method | None:
     """The method of an identifier in a group; never the A/A copy of the baseline."""
     return next(
-        (
-            m
-            for m in methods
-            if m.group == group and m.method_id == method_id and m.role != "noise"
-        ),
+        (m for m in methods if m.group == group and m.method_id == method_id and m.role != "noise"),
         None,
     )
 

@@ -10,6 +10,9 @@ from reports.methods import ArmChoice, Method, mapping
 from reports.source import as_interval, as_number
 from reports.tables import Cell
 
+_FACTOR_FORMS = {
+    "price": "exact_money", "demand": "exact", "utilization": "exact_percent", "speedup": "times",
+}  # fmt: skip
 _COLUMNS = ("arm", "cost", "devices", "saving", "payback", "net", "gate", "slo")
 
 
@@ -36,8 +39,10 @@ def payback_cell(cost: Mapping[str, Any], t: Language) -> Cell:
         main = t.months(mean)
     if low is None:
         return Cell(main)
-    end = t("format.never") if high is None else t.months(high)
-    return Cell(main, t("format.range", low=t.months(low), high=end))
+    if high is None:
+        return Cell(main, t("format.range", low=t.months(low), high=t("format.never")))
+    ends = t("format.range", low=t.fixed(low, 1), high=t.fixed(high, 1))
+    return Cell(main, t("format.months", value=ends))
 
 
 def arm_table(
@@ -82,10 +87,16 @@ def sensitivity_table(entries: Any, t: Language) -> tuple[list[str], list[list[C
     usable = [e for e in entries or [] if isinstance(e, Mapping)]
     usable.sort(key=_swing, reverse=True)
     rows = [
-        [Cell(t.name("assumption", entry.get("factor"))), _end(entry, "low", t),
-         _end(entry, "high", t)]
+        [
+            Cell(
+                t.name("assumption", entry.get("factor")),
+                t("money.used", value=_factor(entry, entry.get("used"), t)),
+            ),
+            _end(entry, "low", t),
+            _end(entry, "high", t),
+        ]
         for entry in usable
-    ]  # fmt: skip
+    ]
     return head, rows
 
 
@@ -93,11 +104,11 @@ def assumption_pairs(cost: Mapping[str, Any], t: Language) -> list[tuple[str, st
     """Every assumption behind the amounts, in words; assumed ones are marked."""
     assumed = mapping(cost.get("assumed"))
     forms = {
-        "device_price_per_hour": ("money", "price"),
-        "utilization": ("percent0", ""),
-        "demand_tokens_per_month": ("count", "demand"),
-        "horizon_months": ("months", ""),
-        "engineering_rate_per_day": ("money", ""),
+        "device_price_per_hour": ("exact_money", "price"),
+        "utilization": ("exact_percent", ""),
+        "demand_tokens_per_month": ("exact", "demand"),
+        "horizon_months": ("exact_months", ""),
+        "engineering_rate_per_day": ("exact_money", ""),
     }
     pairs = []
     for key, (form, flag) in forms.items():
@@ -110,12 +121,15 @@ def assumption_pairs(cost: Mapping[str, Any], t: Language) -> list[tuple[str, st
         pairs.append((t("assumption.engineering_days", arm=t.name("arm", arm)),
                       t("money.days", n=days)))  # fmt: skip
     quality = mapping(cost.get("quality"))
-    for key, form in (("perplexity_ratio", "ratio"), ("agreement_rate", "percent"),
-                      ("kl", "number")):  # fmt: skip
+    for key, form in (
+        ("perplexity_ratio", "exact"), ("agreement_rate", "exact_percent"), ("kl", "exact")
+    ):  # fmt: skip
         if as_number(quality.get(key)) is not None:
             pairs.append((t(f"assumption.quality_{key}"), t.value(form, quality[key])))
     slo = mapping(cost.get("slo"))
-    for key, form in (("ttft_ms", "ms"), ("tpot_ms", "ms"), ("attainment", "percent0")):
+    for key, form in (
+        ("ttft_ms", "exact_ms"), ("tpot_ms", "exact_ms"), ("attainment", "exact_percent")
+    ):  # fmt: skip
         if as_number(slo.get(key)) is not None:
             pairs.append((t(f"assumption.slo_{key}"), t.value(form, slo[key])))
     return pairs
@@ -135,11 +149,15 @@ def _swing(entry: Mapping[str, Any]) -> float:
 
 def _end(entry: Mapping[str, Any], end: str, t: Language) -> Cell:
     side = mapping(entry.get(end))
-    factor = as_number(side.get("value"))
     return Cell(
         money_cell(side.get("net_value"), t).main,
-        "" if factor is None else t("money.at_factor", factor=factor),
+        t("money.at", value=_factor(entry, side.get("value"), t)),
     )
+
+
+def _factor(entry: Mapping[str, Any], value: Any, t: Language) -> str:
+    """A value of the factor in its own unit."""
+    return t.value(_FACTOR_FORMS.get(str(entry.get("factor")), "number"), value)
 
 
 def _passed(method: Method, key: str, t: Language) -> Cell:

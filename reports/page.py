@@ -13,6 +13,7 @@ from reports.figures.interaction import interaction_figure
 from reports.figures.phases import PHASES, PhaseRow, phase_figure
 from reports.figures.speedup import keep_fastest, speedup_figure
 from reports.figures.tradeoff import tradeoff_figure
+from reports.interaction import COLUMNS as INTERACTION_COLUMNS
 from reports.interaction import read_interactions
 from reports.language import Language
 from reports.methods import ARMS, ArmChoice, Method, arm_choices, mapping, read_methods
@@ -33,17 +34,19 @@ def page_context(results: Results, t: Language) -> dict[str, Any]:
     """Everything that `report.html.j2` reads, as text in the language `t`."""
     summary = results.summary
     methods = read_methods(summary)
-    names = list(dict.fromkeys(
-        [str(mapping(g).get("name")) for g in summary.get("groups") or []]
-        + [m.group for m in methods]
-    ))
+    names = list(
+        dict.fromkeys(
+            [str(mapping(g).get("name")) for g in summary.get("groups") or []]
+            + [m.group for m in methods]
+        )
+    )
     described = {str(mapping(g).get("name")): mapping(g) for g in summary.get("groups") or []}
     captions = {name: group_caption(name, described.get(name, {}), t) for name in names}
     shorts = {
         name: group_caption(name, described.get(name, {}), t, "table.group_short") for name in names
     }
     choices = {name: arm_choices(summary, methods, name) for name in names}
-    statistics = mapping(results.config.get("stats"))
+    statistics = mapping(summary.get("stats")) or mapping(results.config.get("stats"))
     min_effect = as_number(statistics.get("min_effect"))
     min_effect = DEFAULT_MIN_EFFECT if min_effect is None else min_effect
     cost = mapping(summary.get("cost")) or mapping(results.config.get("cost"))
@@ -69,7 +72,7 @@ def page_context(results: Results, t: Language) -> dict[str, Any]:
             for place, name in enumerate(drawn)
         ],
         "interaction": _interaction(summary, methods, captions, t),
-        "money": _money(results, choices, captions, shorts, cost, t),
+        "money": _money(results, choices, shorts, cost, t),
         "failures": {
             "head": [t(f"failures.column_{k}") for k in ("method", "group", "block", "error")],
             "rows": background.failure_rows(summary.get("failures") or []),
@@ -116,14 +119,15 @@ def _sorted(methods: Sequence[Method], group: str) -> list[Method]:
     return sorted(found, key=lambda m: order.get(m.arm, len(ARMS)))
 
 
-def _group_verdict(
-    summary: Any, group: str, methods: Sequence[Method], t: Language
-) -> str:
+def _group_verdict(summary: Any, group: str, methods: Sequence[Method], t: Language) -> str:
     """The verdict for one group of several, in a sentence; empty where the summary has none."""
     for entry in mapping(summary.get("verdict")).get("by_group") or []:
         if mapping(entry).get("group") == group:
-            named = [m.name for m in methods
-                     if m.group == group and m.method_id == entry.get("method_id")]
+            named = [
+                m.name
+                for m in methods
+                if m.group == group and m.method_id == entry.get("method_id")
+            ]
             word = t.name("verdict_word", entry.get("decision"))
             what = t.name("arm_choice", entry.get("arm") or "none")
             key = "table.group_verdict" if named else "table.group_verdict_bare"
@@ -154,19 +158,23 @@ def _figures(
 def _interaction(
     summary: Any, methods: Sequence[Method], captions: dict[str, str], t: Language
 ) -> dict[str, Any]:
-    found = read_interactions(summary.get("interaction") or [], methods, t)
+    recommended = mapping(summary.get("verdict")).get("method_id")
+    found = read_interactions(summary.get("interaction") or [], methods, recommended, t)
     return {
         "count": found.count(t),
-        "missing": found.missing,
+        "head": [t(f"interaction_column.{key}") for key in INTERACTION_COLUMNS],
         "groups": [
             {
-                "caption": captions.get(group, group),
-                "sentences": found.sentences[group],
-                "picture": interaction_figure(
-                    found.rows.get(group, []), f"interaction-{place}", t
-                ),
+                "caption": captions.get(name, name),
+                "sentences": group.sentences,
+                "table": group.table,
+                "missing": [
+                    (message, t("format.list_separator").join(labels), len(labels))
+                    for message, labels in group.missing.items()
+                ],
+                "picture": interaction_figure(group.rows, f"interaction-{place}", t),
             }
-            for place, group in enumerate(found.sentences)
+            for place, (name, group) in enumerate(found.groups.items())
         ],
     }
 
@@ -174,20 +182,17 @@ def _interaction(
 def _money(
     results: Results,
     choices: dict[str, list[ArmChoice]],
-    captions: dict[str, str],
     shorts: dict[str, str],
     cost: Any,
     t: Language,
 ) -> dict[str, Any]:
-    groups = [(captions[name], found) for name, found in choices.items()]
+    groups = [(shorts[name], found) for name, found in choices.items()]
     head, rows = money.arm_table(groups, t)
     sensitivity_head, sensitivity = money.sensitivity_table(results.summary.get("sensitivity"), t)
     return {
         "arms_head": head,
         "arms": rows,
-        "picture": cost_figure(
-            [(shorts[name], found) for name, found in choices.items()], "cost", t
-        ),
+        "picture": cost_figure(groups, "cost", t),
         "sensitivity_head": sensitivity_head,
         "sensitivity": sensitivity,
         "assumptions": money.assumption_pairs(cost, t),

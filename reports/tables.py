@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.language import Language
@@ -33,10 +33,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Headings (label, unit) for the cells after the row label, and the rows."""
+    """Headings (label, unit) for the cells after the row label, and the rows; `decided` where the
+    last column holds decisions."""
 
     headings: Sequence[tuple[str, str]]
     rows: Sequence[Row]
+    decided: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,12 @@ class Column:
     inside: str | None = None
 
 
+_BARE = {"times": "fixed2", "percent": "hundredths", "money": "amount"}
+"""Formats of the ends beneath a figure, where the unit stands above them already."""
+
 THREE_WAY = (
     Column("speedup", "times", "speedup"),
+    Column("end_to_end_speedup", "times", "end_to_end_speedup"),
     Column("throughput", "number", "output_throughput"),
     Column("tpot", "number", "mean_tpot_ms"),
     Column("ttft", "number", "mean_ttft_ms"),
@@ -73,6 +79,7 @@ SPEED = (
     Column("blocks", "count", "blocks"),
 )
 DRAFTING = (
+    Column("versus_target", "times", "versus_target"),
     Column("tau", "fixed2", "acceptance_length"),
     Column("acceptance_rate", "percent", "acceptance_rate"),
     Column("reached_rate", "percent", "reached_acceptance_rate"),
@@ -92,14 +99,14 @@ def three_way(choices: Sequence[ArmChoice], t: Language) -> Table:
             rows.append(Row(t(f"arm.{choice.arm}"), "", "", "absent", [Cell(why, text=True)]))
             continue
         last = [decision_cell(choice.method, t)]
-        rows.append(_row(choice.method, THREE_WAY, t, last, speedup=choice.speedup))
-    return Table([*_headings(THREE_WAY, t), (t("column.decision"), "")], rows)
+        rows.append(_row(choice.method, THREE_WAY, t, last, choice.estimates))
+    return Table([*_headings(THREE_WAY, t), (t("column.decision"), "")], rows, decided=True)
 
 
 def speed_table(methods: Sequence[Method], t: Language) -> Table:
     """Every method of a group with its speed."""
     rows = [_row(m, SPEED, t, [decision_cell(m, t)]) for m in methods]
-    return Table([*_headings(SPEED, t), (t("column.decision"), "")], rows)
+    return Table([*_headings(SPEED, t), (t("column.decision"), "")], rows, decided=True)
 
 
 def drafting_table(methods: Sequence[Method], t: Language) -> Table:
@@ -134,16 +141,15 @@ def _row(
     columns: Sequence[Column],
     t: Language,
     last: Sequence[Cell],
-    speedup: Interval | None = None,
+    estimates: Mapping[str, Interval] | None = None,
 ) -> Row:
     marks = [t(f"mark.{key}") for key, holds in _marks(method) if holds]
-    kind = method.status if not method.ok else method.decision
     return Row(
         arm=t.name("arm", method.arm),
         label=method.name,
         sub=t("format.list_separator").join(marks),
-        kind=kind,
-        cells=[*(_cell(method, column, t, speedup) for column in columns), *last],
+        kind=method.decision if method.ok else method.status,
+        cells=[*(_cell(method, column, t, estimates) for column in columns), *last],
     )
 
 
@@ -160,18 +166,20 @@ def _marks(method: Method) -> list[tuple[str, bool]]:
     ]
 
 
-def _cell(method: Method, column: Column, t: Language, speedup: Interval | None = None) -> Cell:
-    """The figure; the baseline's speedup is 1 by definition and has no interval. A cross-fitted
-    `speedup` takes the place of the method's own."""
-    found = method.interval(column.field, column.inside)
-    if speedup is not None and column.field == "speedup":
-        found = speedup
+def _cell(
+    method: Method, column: Column, t: Language, estimates: Mapping[str, Interval] | None = None
+) -> Cell:
+    """The figure; the baseline's speedup is 1 by definition and has no interval. `estimates` that
+    did not choose the method take the place of its own."""
+    found = (estimates or {}).get(column.field) or method.interval(column.field, column.inside)
     if method.role == "baseline" and column.field.endswith("speedup"):
         return Cell(t.value("times", 1.0))
     if found is None:
         return Cell(t("format.none"))
-    spread = t.range(found, lambda x: t.value(column.form, x)) if found.bounded else ""
-    return Cell(t.value(column.form, found.mean), spread)
+    bare = _BARE.get(column.form, column.form)
+    return Cell(
+        t.value(column.form, found.mean), t.short_range(found, lambda end: t.value(bare, end))
+    )
 
 
 def _lossless_cell(method: Method, t: Language) -> Cell:

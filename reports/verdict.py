@@ -91,7 +91,16 @@ def _answer(
     key = arm if decision in ("adopt", "pilot") and arm != "none" else decision
     if key in ("adopt", "pilot"):
         key = method.arm
-    return t(f"answer.{key}", method=method.name, speedup=speedup, **names)
+    end_to_end = as_interval(given.get("end_to_end_speedup")) or method.interval(
+        "end_to_end_speedup"
+    )
+    return t(
+        f"answer.{key}",
+        method=method.name,
+        speedup=speedup,
+        end_to_end=end_to_end.mean if end_to_end else None,
+        **names,
+    )
 
 
 def _facts(
@@ -130,7 +139,10 @@ def _facts(
         _money_fact(
             t("fact.net_value", months=months) if months else t("fact.net_value_bare"),
             money_cell(cost.get("net_value"), t), projected,
-            mapping(results.summary.get("verdict")).get("cost"), t,
+            cost, t,
+        ),
+        _money_fact(
+            t("fact.saving"), money_cell(cost.get("monthly_saving"), t), projected, cost, t
         ),
         _money_fact(t("fact.payback"), payback_cell(cost, t), projected, cost, t),
         _money_fact(
@@ -140,9 +152,7 @@ def _facts(
     ]  # fmt: skip
 
 
-def _speedup_lines(
-    speedup: Interval | None, end_to_end: Interval | None, t: Language
-) -> list[str]:
+def _speedup_lines(speedup: Interval | None, end_to_end: Interval | None, t: Language) -> list[str]:
     lines = []
     if speedup and speedup.bounded:
         lines.append(t("fact.speedup_sub", level=speedup.level or 0.95, speedup=speedup))
@@ -167,9 +177,7 @@ def _quality(method: Method, t: Language) -> Fact:
     return Fact(label, t("fact.quality_agreement", value=agreement.mean), lines + exact)
 
 
-def _sureness(
-    results: Results, method: Method, speedup: Interval | None, t: Language
-) -> Fact:
+def _sureness(results: Results, method: Method, speedup: Interval | None, t: Language) -> Fact:
     """Blocks, half-width and noise floor behind the verdict's speedup."""
     label = t("fact.sure")
     half = half_width(speedup)
@@ -209,7 +217,9 @@ def honesty_notes(results: Results, methods: Sequence[Method], t: Language) -> l
             for m in measured
         ),
     }
-    notes = [("fake", {})] if results.environment.get("fake") else []
+    notes: list[tuple[str, dict[str, Any]]] = []
+    if results.environment.get("fake"):
+        notes.append(("fake", {}))
     notes += [(key, {"n": counts[key]}) for key in ("synthetic", "replay") if counts[key]]
     if model.get("dequantized_baseline"):
         notes.append(("dequantized", {}))

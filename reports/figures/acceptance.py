@@ -52,19 +52,32 @@ def acceptance_figure(
         )  # fmt: skip
         axes.set_ylim(0, 1.03)
         axes.set_xticks(range(1, int(data["position"].max()) + 1))
-        axes.yaxis.set_major_formatter(
-            FuncFormatter(lambda y, _: t.value("percent0", float(y)))
-        )
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: t.value("percent0", float(y))))
         axes.set_xlabel(t("figure.position_axis"))
         axes.set_ylabel("")
         axes.grid(axis="y")
         for place, (name, line) in enumerate(zip(names, axes.lines, strict=True)):
             y = 0.94 - place * 0.24 / max(2.0, 0.24 * len(kept) + 0.15)
-            axes.plot([1.03], [y], transform=axes.transAxes, marker=line.get_marker(),
-                      color=line.get_color(), markersize=6, markeredgecolor="white",
-                      linestyle="none", clip_on=False)
-            axes.annotate(shorten(name, 52), (1.03, y), xycoords="axes fraction", xytext=(10, 0),
-                          textcoords="offset points", va="center", color=INK)
+            axes.plot(
+                [1.03],
+                [y],
+                transform=axes.transAxes,
+                marker=line.get_marker(),
+                color=line.get_color(),
+                markersize=6,
+                markeredgecolor="white",
+                linestyle="none",
+                clip_on=False,
+            )
+            axes.annotate(
+                shorten(name, 52),
+                (1.03, y),
+                xycoords="axes fraction",
+                xytext=(10, 0),
+                textcoords="offset points",
+                va="center",
+                color=INK,
+            )
         best, worst = kept[0], kept[-1]
         description = t(
             "figure.acceptance_desc", best=labels[id(best)], first=best.rates()[0],

@@ -89,16 +89,36 @@ def draw_dots(chart: DotChart, t: Language) -> Figure:
     for y, row in enumerate(chart.rows):
         if len(row.dots) > 1:
             values = [dot.value.mean for dot in row.dots]
-            axes.plot([min(values), max(values)], [y, y], color=GRID, linewidth=3, zorder=1,
-                      solid_capstyle="butt")
+            axes.plot(
+                [min(values), max(values)],
+                [y, y],
+                color=GRID,
+                linewidth=3,
+                zorder=1,
+                solid_capstyle="butt",
+            )
         for dot in row.dots:
             _draw_dot(axes, dot, y)
-        axes.annotate(row.note, (1, y), xycoords=("axes fraction", "data"), xytext=(8, 0),
-                      textcoords="offset points", va="center", annotation_clip=False)
+        axes.annotate(
+            row.note,
+            (1, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            annotation_clip=False,
+        )
     if chart.note_label:
-        axes.annotate(chart.note_label, (1, -0.5), xycoords=("axes fraction", "data"),
-                      xytext=(8, 4), textcoords="offset points", va="bottom", color=MUTED,
-                      annotation_clip=False)
+        axes.annotate(
+            chart.note_label,
+            (1, -0.5),
+            xycoords=("axes fraction", "data"),
+            xytext=(8, 4),
+            textcoords="offset points",
+            va="bottom",
+            color=MUTED,
+            annotation_clip=False,
+        )
     axes.set_yticks(range(len(labels)), labels)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -118,11 +138,17 @@ def _draw_dot(axes: Axes, dot: Dot, y: int) -> None:
     value = dot.value
     if value.bounded:
         low, high = float(value.ci_low or 0.0), float(value.ci_high or 0.0)
-        axes.plot([low, high], [y, y], color=colour, linewidth=1.4, zorder=2,
-                  solid_capstyle="butt")
-    axes.plot([value.mean], [y], linestyle="none", marker=ARM_MARKERS.get(dot.arm, "o"),
-              markersize=5.5, color=colour, zorder=3,
-              markerfacecolor="white" if dot.hollow else colour)
+        axes.plot([low, high], [y, y], color=colour, linewidth=1.4, zorder=2, solid_capstyle="butt")
+    axes.plot(
+        [value.mean],
+        [y],
+        linestyle="none",
+        marker=ARM_MARKERS.get(dot.arm, "o"),
+        markersize=5.5,
+        color=colour,
+        zorder=3,
+        markerfacecolor="white" if dot.hollow else colour,
+    )
 
 
 def _scale(axes: Axes, chart: DotChart, t: Language) -> None:
@@ -130,8 +156,11 @@ def _scale(axes: Axes, chart: DotChart, t: Language) -> None:
     ends = [chart.reference] if chart.reference is not None else []
     for row in chart.rows:
         for dot in row.dots:
-            ends += [v for v in (dot.value.mean, dot.value.ci_low, dot.value.ci_high)
-                     if v is not None and math.isfinite(v)]
+            ends += [
+                v
+                for v in (dot.value.mean, dot.value.ci_low, dot.value.ci_high)
+                if v is not None and math.isfinite(v)
+            ]
     low, high = min(ends), max(ends)
     if low > 0 and high / low > LOG_SPAN:
         axes.set_xscale("log", base=2)
@@ -141,7 +170,7 @@ def _scale(axes: Axes, chart: DotChart, t: Language) -> None:
         start = 0.0 if chart.zero_based and low >= 0 else low
         pad = 0.06 * ((high - start) or abs(high) or 1.0)
         axes.set_xlim(0.0 if chart.zero_based and low >= 0 else low - pad, high + pad)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _tick(t, x)))
 
 

@@ -1,4 +1,4 @@
-"""Interaction: the speedup that the two gains would give if they multiplied, and the measured one."""
+"""Interaction: the speedup expected if the two gains multiplied, and the measured one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ class InteractionRow:
     ratio: Interval
 
 
-def interaction_figure(
-    rows: Sequence[InteractionRow], ident: str, t: Language
-) -> Picture | None:
+def interaction_figure(rows: Sequence[InteractionRow], ident: str, t: Language) -> Picture | None:
     """A row for each combination whose three speedups were measured. None where there is none."""
     kept = list(rows)[:MAX_ROWS]
     if not kept:

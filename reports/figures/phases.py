@@ -14,7 +14,7 @@ from reports.language import Language
 
 MAX_ROWS = 24
 PHASES = ("draft", "verify", "other")
-_HATCHES = {"draft": "////", "verify": "", "other": "...."}
+_HATCHES = {"draft": "//", "verify": "", "other": ""}
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,27 @@ def phase_figure(rows: Sequence[PhaseRow], ident: str, t: Language) -> Picture |
         starts = [0.0] * len(kept)
         for phase in PHASES:
             widths = [float(getattr(row, phase)) for row in kept]
-            axes.barh(range(len(kept)), widths, left=starts, height=0.68, color=colours[phase],
-                      edgecolor="white", linewidth=0.6, hatch=_HATCHES[phase])
+            axes.barh(
+                range(len(kept)),
+                widths,
+                left=starts,
+                height=0.68,
+                color=colours[phase],
+                edgecolor="white",
+                linewidth=0.6,
+                hatch=_HATCHES[phase],
+            )
             starts = [a + b for a, b in zip(starts, widths, strict=True)]
         for y, note in enumerate(notes):
-            axes.annotate(note, (1, y), xycoords=("axes fraction", "data"), xytext=(8, 0),
-                          textcoords="offset points", va="center", annotation_clip=False)
+            axes.annotate(
+                note,
+                (1, y),
+                xycoords=("axes fraction", "data"),
+                xytext=(8, 0),
+                textcoords="offset points",
+                va="center",
+                annotation_clip=False,
+            )
         axes.set_ylim(len(kept) - 0.5, -0.5)
         axes.set_yticks(range(len(kept)), [shorten(r.label) for r in kept])
         axes.tick_params(axis="y", length=0)

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 import seaborn as sns
@@ -52,7 +53,7 @@ class Picture:
 @contextmanager
 def style() -> Iterator[None]:
     """Seaborn's white style in the report's ink, with text kept as text."""
-    settings = {
+    settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "font.family": "sans-serif",
         "font.size": FONT_PT,
@@ -99,12 +100,14 @@ def new_figure(
     margin_right = max([text_width(t) for t in right] or [0.0]) / 72 + 0.25
     bottom_in = 0.55
     figure = Figure(figsize=(WIDTH_IN, height_in))
-    axes = figure.add_axes((
-        margin_left / WIDTH_IN,
-        bottom_in / height_in,
-        max(0.2, 1 - (margin_left + margin_right) / WIDTH_IN),
-        1 - (top_in + bottom_in) / height_in,
-    ))
+    axes = figure.add_axes(
+        (
+            margin_left / WIDTH_IN,
+            bottom_in / height_in,
+            max(0.2, 1 - (margin_left + margin_right) / WIDTH_IN),
+            1 - (top_in + bottom_in) / height_in,
+        )
+    )
     return figure, axes
 
 
@@ -141,17 +144,13 @@ def finish(figure: Figure, ident: str, title: str, description: str) -> Markup:
 def _tag(tag: str, ident: str, used: set[str]) -> str:
     """One start tag with unique ids, two decimals, and the page's fonts instead of its own."""
     tag = tag.replace("xlink:href", "href")
-    tag = re.sub(
-        r' id="([^"]+)"', lambda m: f' id="{ident}-{m[1]}"' if m[1] in used else "", tag
-    )
+    tag = re.sub(r' id="([^"]+)"', lambda m: f' id="{ident}-{m[1]}"' if m[1] in used else "", tag)
     tag = re.sub(r'(href="#|url\(#)', rf"\g<1>{ident}-", tag)
     tag = re.sub(
         r"font: (?:[a-z0-9]+ )*([\d.]+px)[^;\"]*|font-family:[^;\"]*;? ?",
         lambda m: f"font-size: {m[1]}" if m[1] else "",
         tag,
     )
-    tag = re.sub(
-        r"-?\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), tag
-    )
+    tag = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), tag)
     tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag)
     return re.sub(r"\s+", " ", tag).replace(' "', '"').replace(": ", ":").replace("; ", ";")

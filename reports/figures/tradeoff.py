@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -19,24 +20,27 @@ from reports.figures.svg import (
 from reports.language import Language
 from reports.methods import ARMS, Method
 
-MAX_POINTS = 120
+MAX_POINTS = 60
 
 
 def tradeoff_figure(
-    methods: Sequence[Method], labels: dict[int, str], tolerance: float | None, ident: str,
+    methods: Sequence[Method],
+    labels: dict[int, str],
+    tolerance: float | None,
+    ident: str,
     t: Language,
 ) -> Picture | None:
     """Points of one group: perplexity ratio to the baseline (x), output throughput (y).
 
-    None where fewer than two methods have both figures. The baseline stands at a ratio of 1 by
-    definition. `tolerance` is the largest ratio that the quality gate lets pass.
+    None where fewer than two methods have both figures. Methods with the baseline's precision stand
+    at a ratio of 1 by definition. `tolerance` is the largest ratio that the quality gate lets pass.
     """
+    reference = {m.value("precision") for m in methods if m.role == "baseline"}
     points = [
         (m, ratio, rate)
         for m in methods
         if m.role != "noise"
-        and (ratio := 1.0 if m.arm == "baseline" else m.mean("perplexity_ratio", "quality"))
-        is not None
+        and (ratio := _ratio(m, reference)) is not None
         and (rate := m.mean("output_throughput")) is not None
     ]
     points.sort(key=lambda point: -point[2])
@@ -50,10 +54,22 @@ def tradeoff_figure(
             colour = ARM_COLOURS.get(m.arm, MUTED)
             span = m.interval("output_throughput")
             if span and span.bounded:
-                axes.plot([ratio, ratio], [float(span.ci_low or 0), float(span.ci_high or 0)],
-                          color=colour, linewidth=1.1, alpha=0.7)
-            axes.plot([ratio], [rate], marker=ARM_MARKERS.get(m.arm, "o"), color=colour,
-                      markeredgecolor="white", markersize=6.5, linestyle="none")
+                axes.plot(
+                    [ratio, ratio],
+                    [float(span.ci_low or 0), float(span.ci_high or 0)],
+                    color=colour,
+                    linewidth=1.1,
+                    alpha=0.7,
+                )
+            axes.plot(
+                [ratio],
+                [rate],
+                marker=ARM_MARKERS.get(m.arm, "o"),
+                color=colour,
+                markeredgecolor="white",
+                markersize=6.5,
+                linestyle="none",
+            )
         low = min(ratio for _, ratio, _ in kept)
         high = max(ratio for _, ratio, _ in kept)
         pad = max(0.01, 0.08 * (high - low))
@@ -62,21 +78,32 @@ def tradeoff_figure(
         axes.set_ylim(0, max(rate for _, _, rate in kept) * 1.12)
         for m in _front(kept):
             ratio, rate = next((x, y) for method, x, y in kept if method is m)
-            axes.annotate(labels[id(m)], (ratio, rate), xytext=(7, 3),
-                          textcoords="offset points")
+            axes.annotate(labels[id(m)], (ratio, rate), xytext=(7, 3), textcoords="offset points")
         if tolerance is not None and tolerance < axes.get_xlim()[1]:
             axes.axvline(tolerance, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-            axes.annotate(t("figure.gate"), (tolerance, 0), xycoords=("data", "axes fraction"),
-                          xytext=(4, 5), textcoords="offset points", color=MUTED)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
+            axes.annotate(
+                t("figure.gate"),
+                (tolerance, 0),
+                xycoords=("data", "axes fraction"),
+                xytext=(4, 5),
+                textcoords="offset points",
+                color=MUTED,
+            )
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: t.fixed(float(x), 2)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: t.fixed(float(y), 0)))
         axes.set_xlabel(t("figure.tradeoff_x"))
         axes.set_ylabel(t("figure.tradeoff_y"))
         axes.grid()
-        figure.legend(handles=[legend_mark(a, t(f"arm.{a}")) for a in arms], loc="upper left",
-                      ncols=4, frameon=False, bbox_to_anchor=(0.02, 1.0), borderaxespad=0.2,
-                      handletextpad=0.3)
+        figure.legend(
+            handles=[legend_mark(a, t(f"arm.{a}")) for a in arms],
+            loc="upper left",
+            ncols=4,
+            frameon=False,
+            bbox_to_anchor=(0.02, 1.0),
+            borderaxespad=0.2,
+            handletextpad=0.3,
+        )
         fastest = kept[0]
         description = t(
             "figure.tradeoff_desc", label=labels[id(fastest[0])], rate=fastest[2],
@@ -84,6 +111,12 @@ def tradeoff_figure(
         )  # fmt: skip
         svg = finish(figure, ident, t("figure.tradeoff_title"), description)
     return Picture(svg, description, len(points) - len(kept))
+
+
+def _ratio(method: Method, reference: set[Any]) -> float | None:
+    if method.value("precision") in reference:
+        return 1.0
+    return method.mean("perplexity_ratio", "quality")
 
 
 def _front(points: Sequence[tuple[Method, float, float]]) -> list[Method]:

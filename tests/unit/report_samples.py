@@ -48,8 +48,12 @@ def cost_of(speedup: float, days: float) -> dict[str, Any]:
 
 
 def method(
-    group: tuple[str, int, Any], precision: str, kind: str = "none", low: str | None = None,
-    gamma: int = 0, role: str | None = None,
+    group: tuple[str, int, Any],
+    precision: str,
+    kind: str = "none",
+    low: str | None = None,
+    gamma: int = 0,
+    role: str | None = None,
 ) -> dict[str, Any]:
     """One entry of `methods`."""
     name, batch, context = group
@@ -66,7 +70,8 @@ def method(
     speed = SPEED[precision] if plain else tau / round_cost
     step = 1000 / 95 / speed
     agreement, ratio = QUALITY.get(precision, (1.0, 1.0))
-    identifier = precision if plain else f"{precision}+{kind}{f'-{low}' if low else ''}-chain{gamma}"
+    tail = f"+{kind}{f'-{low}' if low else ''}-chain{gamma}"
+    identifier = precision if plain else precision + tail
     low_bound, high_bound = speed * 0.97, speed * 1.03
     return {
         "method_id": identifier,
@@ -158,8 +163,10 @@ def summary() -> dict[str, Any]:
             "assumed": {"demand": True, "price": True}, "projected": True,
         },
         "sensitivity": [
-            {"factor": "price", "low": {"value": 0.5, "net_value": -1200.0},
-             "high": {"value": 2.0, "net_value": 41000.0}},
+            {"factor": "price", "used": 0.08, "low": {"value": 0.04, "net_value": -1200.0},
+             "high": {"value": 0.16, "net_value": 41000.0}},
+            {"factor": "speedup", "used": 3.7, "low": {"value": 3.5, "net_value": 70000.0},
+             "high": {"value": 3.9, "net_value": 74000.0}},
         ],
         "noise_floor": {
             "overall": interval(1.001, 0.008),
