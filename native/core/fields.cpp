@@ -1,7 +1,7 @@
 #include "core/fields.h"
 
 #include <cmath>
-#include <limits>
+#include <utility>
 
 #include "core/errors.h"
 #include "core/names.h"
@@ -23,6 +23,15 @@ double number_of(const json& value, const std::string& path, double low, double 
   return number;
 }
 
+bool is_integer_within(const json& value, int low, int high) {
+  if (!value.is_number_integer()) return false;
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    return std::cmp_greater_equal(number, low) && std::cmp_less_equal(number, high);
+  }
+  return value.get<int64_t>() >= low && value.get<int64_t>() <= high;
+}
+
 const json& array_of(const json& value, const std::string& path) {
   if (!value.is_array()) bad_request("'" + path + "' must be a list.");
   return value;
@@ -38,13 +47,11 @@ void bad_request(const std::string& message) { throw Error(ErrorType::bad_reques
 
 int integer_of(const json& value, const std::string& path, int low, int high) {
   if (!value.is_number_integer()) bad_request("'" + path + "' must be an integer.");
-  const bool huge = value.is_number_unsigned() &&
-                    value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-  if (huge || value.get<int64_t>() < low || value.get<int64_t>() > high) {
+  if (!is_integer_within(value, low, high)) {
     bad_request("'" + path + "' is " + value.dump() + "; it must be " + std::to_string(low) +
                 " to " + std::to_string(high) + ".");
   }
-  return static_cast<int>(value.get<int64_t>());
+  return value.get<int>();
 }
 
 std::vector<int> integers_of(const json& value, const std::string& path, int low, int high) {
@@ -52,10 +59,10 @@ std::vector<int> integers_of(const json& value, const std::string& path, int low
   list.reserve(array_of(value, path).size());
   for (const json& item : value) {
     // The path is put together only for the message: lists of tokens are long.
-    if (!item.is_number_integer() || item.get<int64_t>() < low || item.get<int64_t>() > high) {
+    if (!is_integer_within(item, low, high)) {
       integer_of(item, element(path, list.size()), low, high);
     }
-    list.push_back(static_cast<int>(item.get<int64_t>()));
+    list.push_back(item.get<int>());
   }
   return list;
 }

@@ -10,13 +10,13 @@
 #include <random>
 
 #include "core/sha256.h"
-#include "tests/packed_builder.h"
+#include "tests/packed_parts.h"
 
 namespace specquant::core {
 namespace {
 
 using test::AlignedBytes;
-using test::PackedBuilder;
+using test::PackedParts;
 
 // What the reader says of these bytes: "" where it takes them.
 std::string verdict(const std::string& bytes) {
@@ -32,8 +32,8 @@ std::string verdict(const std::string& bytes) {
   }
 }
 
-std::string verdict_after(const std::function<void(PackedBuilder&)>& spoil) {
-  PackedBuilder builder;
+std::string verdict_after(const std::function<void(PackedParts&)>& spoil) {
+  PackedParts builder;
   spoil(builder);
   return verdict(builder.bytes());
 }
@@ -44,7 +44,7 @@ void check_says(const std::string& message, const std::string& part) {
 }
 
 TEST_CASE("a valid file gives its shape and tensors") {
-  const AlignedBytes bytes(PackedBuilder().bytes());
+  const AlignedBytes bytes(PackedParts().bytes());
   const PackedFile file(bytes.view(), "tiny.packed");
   CHECK(file.name() == "tiny");
   CHECK(file.weight_format() == "q4_1");
@@ -72,7 +72,7 @@ TEST_CASE("a valid file gives its shape and tensors") {
 TEST_CASE("a file is mapped from disk, and what is no file is named") {
   const auto path =
       std::filesystem::temp_directory_path() / ("packed_file_test_" + std::to_string(getpid()));
-  { std::ofstream(path, std::ios::binary) << PackedBuilder().bytes(); }
+  { std::ofstream(path, std::ios::binary) << PackedParts().bytes(); }
   CHECK(PackedFile(path.string()).name() == "tiny");
   { std::ofstream(path, std::ios::binary | std::ios::trunc); }
   CHECK_THROWS_WITH_AS(PackedFile(path.string()),
@@ -83,7 +83,7 @@ TEST_CASE("a file is mapped from disk, and what is no file is named") {
 }
 
 TEST_CASE("a file cut anywhere is refused") {
-  const std::string whole = PackedBuilder().bytes();
+  const std::string whole = PackedParts().bytes();
   CHECK(verdict(whole).empty());
   for (std::size_t size = 0; size < whole.size(); size += size < 200 ? 1 : 61) {
     CAPTURE(size);
@@ -93,7 +93,7 @@ TEST_CASE("a file cut anywhere is refused") {
 }
 
 TEST_CASE("an absurd header length is refused without reading it") {
-  std::string bytes = PackedBuilder().bytes();
+  std::string bytes = PackedParts().bytes();
   for (const uint64_t length :
        {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40, ~uint64_t{0}, ~uint64_t{7}}) {
     std::memcpy(bytes.data(), &length, sizeof(length));
@@ -102,21 +102,20 @@ TEST_CASE("an absurd header length is refused without reading it") {
 }
 
 TEST_CASE("a header that is not the format's JSON is refused") {
-  check_says(verdict(PackedBuilder::with_header("not JSON", "")), "cannot read the header");
-  check_says(verdict(PackedBuilder::with_header("[1, 2]", "")), "cannot read the header");
-  check_says(verdict(PackedBuilder::with_header("{\"a\": \"\xff\"}", "")),
-             "cannot read the header");
-  check_says(verdict(PackedBuilder::with_header(std::string(100000, '['), "")), "nests deeper");
-  check_says(verdict(PackedBuilder::with_header("{}", "")), "no metadata entry 'specquant'");
-  check_says(verdict(PackedBuilder::with_header(R"({"__metadata__": {"specquant": 3}})", "")),
+  check_says(verdict(PackedParts::with_header("not JSON", "")), "cannot read the header");
+  check_says(verdict(PackedParts::with_header("[1, 2]", "")), "cannot read the header");
+  check_says(verdict(PackedParts::with_header("{\"a\": \"\xff\"}", "")), "cannot read the header");
+  check_says(verdict(PackedParts::with_header(std::string(100000, '['), "")), "nests deeper");
+  check_says(verdict(PackedParts::with_header("{}", "")), "no metadata entry 'specquant'");
+  check_says(verdict(PackedParts::with_header(R"({"__metadata__": {"specquant": 3}})", "")),
              "'specquant' is not a text");
-  check_says(verdict(PackedBuilder::with_header(R"({"__metadata__": {"specquant": "{"}})", "")),
+  check_says(verdict(PackedParts::with_header(R"({"__metadata__": {"specquant": "{"}})", "")),
              "cannot read the metadata entry 'specquant'");
 }
 
 TEST_CASE("another version, architecture or shape is refused") {
   const auto with = [](const char* key, const nlohmann::json& value) {
-    return verdict_after([&](PackedBuilder& builder) { builder.metadata[key] = value; });
+    return verdict_after([&](PackedParts& builder) { builder.metadata[key] = value; });
   };
   check_says(with("format_version", 2), "format_version");
   check_says(with("architecture", "gpt2"), "'gpt2'");
@@ -134,9 +133,9 @@ TEST_CASE("another version, architecture or shape is refused") {
   check_says(with("tied_head", false), "tensor 'embed': it is missing");
   check_says(with("tensors", nlohmann::json::array()), "'tensors'");
   check_says(with("name", nullptr), "'name'");
-  const PackedBuilder whole;
+  const PackedParts whole;
   for (const auto& [key, value] : whole.metadata.items()) {
-    check_says(verdict_after([&](PackedBuilder& builder) { builder.metadata.erase(key); }),
+    check_says(verdict_after([&](PackedParts& builder) { builder.metadata.erase(key); }),
                "'" + key + "' is missing");
   }
 }
@@ -144,11 +143,10 @@ TEST_CASE("another version, architecture or shape is refused") {
 TEST_CASE("a tensor that does not fit its description is refused by name") {
   const auto described = [](const char* key, const nlohmann::json& value) {
     return verdict_after(
-        [&](PackedBuilder& builder) { builder.metadata["tensors"]["layers.1.o"][key] = value; });
+        [&](PackedParts& builder) { builder.metadata["tensors"]["layers.1.o"][key] = value; });
   };
   const auto placed = [](const char* key, const nlohmann::json& value) {
-    return verdict_after(
-        [&](PackedBuilder& builder) { builder.tensors["layers.1.o"][key] = value; });
+    return verdict_after([&](PackedParts& builder) { builder.tensors["layers.1.o"][key] = value; });
   };
   for (const std::string& message : {described("kind", "affine3"),
                                      described("kind", "affine8"),
@@ -173,10 +171,10 @@ TEST_CASE("a tensor that does not fit its description is refused by name") {
                                      placed("shape", {2559})}) {
     check_says(message, "tensor 'layers.1.o'");
   }
-  check_says(verdict_after([](PackedBuilder& b) { b.tensors.erase("layers.1.o"); }), "has no data");
-  check_says(verdict_after([](PackedBuilder& b) { b.tensors["extra"] = b.tensors["head"]; }),
+  check_says(verdict_after([](PackedParts& b) { b.tensors.erase("layers.1.o"); }), "has no data");
+  check_says(verdict_after([](PackedParts& b) { b.tensors["extra"] = b.tensors["head"]; }),
              "tensor 'extra' does not belong");
-  check_says(verdict_after([](PackedBuilder& b) {
+  check_says(verdict_after([](PackedParts& b) {
                b.tensors["layers.1.o"]["data_offsets"] = b.tensors["layers.0.o"]["data_offsets"];
              }),
              "tensors 'layers.0.o' and 'layers.1.o' overlap");
@@ -184,8 +182,8 @@ TEST_CASE("a tensor that does not fit its description is refused by name") {
 
 TEST_CASE("random damage leads to typed errors alone") {
   std::mt19937 random(1);
-  const std::string whole = PackedBuilder().bytes();
-  const std::size_t header = whole.size() - PackedBuilder().data.size();
+  const std::string whole = PackedParts().bytes();
+  const std::size_t header = whole.size() - PackedParts().data.size();
   int refused = 0;
   for (int trial = 0; trial < 5000; ++trial) {
     std::string bytes = whole;
