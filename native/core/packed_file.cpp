@@ -244,7 +244,8 @@ class PackedFile::Mapping {
 };
 
 PackedFile::PackedFile(const std::string& path) : path_(path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe must not keep us waiting for its writer.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail("it cannot be opened (" + std::string(std::strerror(errno)) + ").");
   struct stat status {};
   const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
