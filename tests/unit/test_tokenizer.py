@@ -71,7 +71,11 @@ def test_decoding_gives_the_text_back(demo: Tokenizer, case: dict[str, Any]) -> 
 UNKNOWN = "\x04\x06\x13\x14\x16\x1d"
 
 
-@given(st.text(st.characters(exclude_characters=UNKNOWN, codec="utf-8"), max_size=40))
+# Nor are the first bytes of the characters from U+40000, none of which is assigned.
+KNOWN = st.characters(exclude_characters=UNKNOWN, codec="utf-8", max_codepoint=0x3FFFF)
+
+
+@given(st.text(KNOWN, max_size=40))
 def test_any_text_comes_back(demo: Tokenizer, text: str) -> None:
     assert demo.decode(demo.encode(text)) == text
 
