@@ -15,30 +15,38 @@ _ERROR_CHARACTERS = 400
 _HIDDEN_KEYS = frozenset({"schema_version", "fake"})
 
 
-def failure_rows(failures: Sequence[Any]) -> list[list[Cell]]:
-    """Method, group, block and error of each failed cell; a long error keeps its end."""
-    rows = []
+def failure_rows(failures: Sequence[Any], t: Language) -> list[list[Cell]]:
+    """Method, group, blocks and error, a row for each error of a cell."""
+    blocks: dict[tuple[str, ...], list[str]] = {}
     for item in failures:
         entry = item if isinstance(item, Mapping) else {"error": item}
-        error = entry.get("error")
-        if isinstance(error, Mapping):
-            kind, message = str(error.get("type") or ""), str(error.get("message") or "")
-            tail = str(error.get("stderr_tail") or "").strip()
-        else:
-            kind, message, tail = "", str(error or ""), ""
-        rows.append(
-            [
-                Cell(str(entry.get("name") or entry.get("method_id") or "?")),
-                Cell(str(entry.get("group") or ""), text=True),
-                Cell(str(entry.get("block") or ""), text=True),
-                Cell(
-                    f"{kind}: {_end(message)}" if kind else _end(message),
-                    "" if tail in message else _end(tail),
-                    text=True,
-                ),
-            ]
-        )
-    return rows
+        name = str(entry.get("name") or entry.get("method_id") or "?")
+        key = (name, str(entry.get("group") or ""), *_error(entry.get("error")))
+        blocks.setdefault(key, []).append(str(entry.get("block") or ""))
+    return [
+        [
+            Cell(name),
+            Cell(group, text=True),
+            Cell(t("format.list_separator").join(found), text=True),
+            Cell(message, tail, text=True),
+        ]
+        for (name, group, message, tail), found in blocks.items()
+    ]
+
+
+def failed_cells(failures: Sequence[Any]) -> int:
+    """Cells (a method in a group) that failed in at least one block."""
+    return len({(mapping(f).get("group"), mapping(f).get("method_id")) for f in failures})
+
+
+def _error(error: Any) -> tuple[str, str]:
+    """The message with its type, and the tail of stderr where it says more."""
+    if not isinstance(error, Mapping):
+        return _end(str(error or "")), ""
+    kind, message = str(error.get("type") or ""), str(error.get("message") or "")
+    tail = str(error.get("stderr_tail") or "").strip()
+    text = f"{kind}: {_end(message)}" if kind else _end(message)
+    return text, "" if tail in message else _end(tail)
 
 
 def half_widths(methods: Sequence[Method], groups: Iterable[str], t: Language) -> list[Message]:

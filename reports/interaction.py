@@ -85,6 +85,9 @@ def read_interactions(
             group.sentences.append(sentence)
         if abs(ratio.mean - 1) >= farthest.get(name, (0.0, ""))[0]:
             farthest[name] = (abs(ratio.mean - 1), sentence)
+    for group in found.groups.values():
+        group.table.sort(key=lambda row: row[0].main)
+        group.rows.sort(key=lambda row: row.label)
     for name, (_, sentence) in farthest.items():
         if sentence not in found.groups[name].sentences:
             found.groups[name].sentences.append(sentence)

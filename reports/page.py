@@ -11,7 +11,7 @@ from reports.figures.acceptance import acceptance_figure
 from reports.figures.cost import cost_figure
 from reports.figures.interaction import interaction_figure
 from reports.figures.phases import PHASES, PhaseRow, phase_figure
-from reports.figures.speedup import keep_fastest, speedup_figure
+from reports.figures.speedup import keep_fastest, sorted_by_speed, speedup_figure
 from reports.figures.tradeoff import tradeoff_figure
 from reports.interaction import COLUMNS as INTERACTION_COLUMNS
 from reports.interaction import read_interactions
@@ -75,7 +75,8 @@ def page_context(results: Results, t: Language) -> dict[str, Any]:
         "money": _money(results, choices, shorts, cost, t),
         "failures": {
             "head": [t(f"failures.column_{k}") for k in ("method", "group", "block", "error")],
-            "rows": background.failure_rows(summary.get("failures") or []),
+            "rows": background.failure_rows(summary.get("failures") or [], t),
+            "cells": background.failed_cells(summary.get("failures") or []),
             "left_out": background.left_out_sentences(summary.get("groups") or [], t),
             "noise": background.noise_sentences(summary.get("noise_floor"), t),
             "half_width": background.half_widths(methods, names, t),
@@ -139,9 +140,10 @@ def _figures(
     methods: Sequence[Method], place: int, min_effect: float, cost: Any, t: Language
 ) -> dict[str, Any]:
     labels = tables.labels_of(methods)
-    drafters = keep_fastest([m for m in methods if m.role == "method" and m.speedup], PHASE_ROWS)
+    measured = [m for m in methods if m.role == "method" and m.speedup]
+    baselines = [m for m in methods if m.role == "baseline"]
     rows = []
-    for m in [*(m for m in methods if m.role == "baseline"), *drafters]:
+    for m in baselines + sorted_by_speed(keep_fastest(measured, PHASE_ROWS)):
         phases = [as_number(mapping(m.value("phases_ms")).get(phase)) for phase in PHASES]
         known = [p for p in phases if p is not None]
         if len(known) == len(PHASES):

@@ -6,12 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.background import half_width
+from reports.background import failed_cells, half_width
 from reports.language import Language, Message
 from reports.methods import ARMS, Method, find_method, mapping
 from reports.money import assumed_things, money_cell, payback_cell
 from reports.source import Interval, Results, as_interval
 
+# Findings that keep a pilot from being adopted. They stand in the box of notes, those of
+# `_SAID_BY_NOTES` in the longer words that the box has for them.
+_LIMITS = frozenset({
+    "demand_assumed", "price_assumed", "prompts_assumed", "faults_untested",
+    "dequantized_baseline", "synthetic", "replayed", "quantized_drafter", "output_differs",
+    "noise_floor_open",
+})  # fmt: skip
+_SAID_BY_NOTES = _LIMITS - {"prompts_assumed", "faults_untested", "noise_floor_open"}
+# Findings about other methods than the one that the verdict speaks of.
+_ALSO_FOUND = frozenset({"combined_slower", "drafting_slower", "larger_batch_cheaper"})
 DECISIONS = ("adopt", "pilot", "reject", "undecided")
 
 
@@ -37,6 +47,7 @@ class Verdict:
     reasons: Sequence[Message]
     conditions: Sequence[Message]
     next_measurement: Sequence[Message]
+    also_found: Sequence[Message]
     notes: Sequence[Message]
 
 
@@ -56,7 +67,14 @@ def read_verdict(results: Results, methods: Sequence[Method], t: Language) -> Ve
     recommended = decision in ("adopt", "pilot") and method is not None
     word = t(f"verdict_word.{decision}")
     what = t(f"arm_choice.{arm if recommended or arm == 'baseline' else 'none'}")
-    reasons = [t.message(item) for item in given.get("reasons") or []]
+    findings = list(given.get("reasons") or [])
+    notes = honesty_notes(results, methods, t)
+    if decision == "pilot":
+        limits = [f for f in findings if mapping(f).get("key") in _LIMITS]
+        findings = [f for f in findings if f not in limits]
+        notes += [t.message(f) for f in limits if f["key"] not in _SAID_BY_NOTES]
+    also_found = [f for f in findings if mapping(f).get("key") in _ALSO_FOUND]
+    reasons = [t.message(f) for f in findings if f not in also_found]
     if not given:
         reasons.insert(0, Message(t("verdict.missing"), t.code))
     following = given.get("next_measurement")
@@ -70,7 +88,8 @@ def read_verdict(results: Results, methods: Sequence[Method], t: Language) -> Ve
         reasons=reasons,
         conditions=[t.message(item) for item in given.get("conditions") or []],
         next_measurement=[t.message(following)] if following else [],
-        notes=honesty_notes(results, methods, t),
+        also_found=[t.message(f) for f in also_found],
+        notes=notes,
     )
 
 
@@ -206,7 +225,7 @@ def honesty_notes(results: Results, methods: Sequence[Method], t: Language) -> l
     counts = {
         "synthetic": sum(bool(m.value("synthetic")) for m in measured),
         "replay": sum(m.value("acceptance") == "replay" for m in measured),
-        "failed": len(results.summary.get("failures") or []),
+        "failed": failed_cells(results.summary.get("failures") or []),
         "rejected_by_quality": sum(
             mapping(m.value("quality_gate")).get("passed") is False for m in measured
         ),

@@ -88,7 +88,7 @@ def text_width(text: str, size: float = FONT_PT) -> float:
     return size * (wide + 0.56 * (len(text) - wide))
 
 
-def shorten(text: str, limit: int = 46) -> str:
+def shorten(text: str, limit: int = 56) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -72,13 +72,23 @@ def tradeoff_figure(
             )
         low = min(ratio for _, ratio, _ in kept)
         high = max(ratio for _, ratio, _ in kept)
-        pad = max(0.01, 0.08 * (high - low))
-        # Room at the right for the labels of the rightmost points.
-        axes.set_xlim(low - pad, high + pad + 0.3 * max(high - low, pad))
-        axes.set_ylim(0, max(rate for _, _, rate in kept) * 1.12)
+        # At least a few percent wide, lest a difference that does not matter look like one.
+        pad = max(0.02, 0.08 * (high - low))
+        # Room for labels: left of the leftmost points, right of all others.
+        room = 0.3 * max(high - low, pad)
+        axes.set_xlim(low - pad - room, high + pad + room)
+        axes.set_ylim(0, _top(kept) * 1.06)
         for m in _front(kept):
             ratio, rate = next((x, y) for method, x, y in kept if method is m)
-            axes.annotate(labels[id(m)], (ratio, rate), xytext=(7, 3), textcoords="offset points")
+            leftmost = ratio <= low + 1e-3
+            axes.annotate(
+                labels[id(m)],
+                (ratio, rate),
+                xytext=(-8 if leftmost else 8, 0),
+                textcoords="offset points",
+                ha="right" if leftmost else "left",
+                va="center",
+            )
         if tolerance is not None and tolerance < axes.get_xlim()[1]:
             axes.axvline(tolerance, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
             axes.annotate(
@@ -90,7 +100,7 @@ def tradeoff_figure(
                 color=MUTED,
             )
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: t.fixed(float(x), 2)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: t.exact(round(float(x), 4))))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: t.fixed(float(y), 0)))
         axes.set_xlabel(t("figure.tradeoff_x"))
         axes.set_ylabel(t("figure.tradeoff_y"))
@@ -111,6 +121,12 @@ def tradeoff_figure(
         )  # fmt: skip
         svg = finish(figure, ident, t("figure.tradeoff_title"), description)
     return Picture(svg, description, len(points) - len(kept))
+
+
+def _top(points: Sequence[tuple[Method, float, float]]) -> float:
+    """The highest end of an interval, or the highest rate without one."""
+    spans = [(m.interval("output_throughput"), rate) for m, _, rate in points]
+    return max(max(rate, span.ci_high or rate) if span else rate for span, rate in spans)
 
 
 def _ratio(method: Method, reference: set[Any]) -> float | None:
