@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cpu/kernels.h"
+#include "cpu/model_buffer.h"
 
 namespace specquant::cpu {
 namespace {
@@ -25,15 +26,19 @@ namespace {
 constexpr std::size_t kWeightBytes = std::size_t{256} << 20;
 constexpr int kThreads = 2;
 
-// Halves that are small positive numbers as f16 and as bf16, and random as codes.
-const std::vector<uint16_t>& weight_bytes() {
-  static const std::vector<uint16_t> bytes = [] {
-    std::vector<uint16_t> halves(kWeightBytes / 2);
+// Halves that are small positive numbers as f16 and as bf16, and random as codes. In large pages,
+// as the engine keeps its weights.
+const std::byte* weight_bytes() {
+  static const Buffer bytes = [] {
+    Buffer buffer(kWeightBytes);
+    auto* halves = reinterpret_cast<uint16_t*>(buffer.data());
     std::mt19937 random(1);
-    for (uint16_t& half : halves) half = static_cast<uint16_t>(0x2000U + random() % 0x1BFFU);
-    return halves;
+    for (std::size_t i = 0; i < kWeightBytes / 2; ++i) {
+      halves[i] = static_cast<uint16_t>(0x2000U + random() % 0x1BFFU);
+    }
+    return buffer;
   }();
-  return bytes;
+  return bytes.data();
 }
 
 double& read_rate() {
@@ -54,10 +59,8 @@ class Stopwatch {
 };
 
 void read_bandwidth(benchmark::State& state) {
-  const std::vector<uint16_t>& bytes = weight_bytes();
   const std::size_t share = kWeightBytes / kThreads;
-  const auto* begin =
-      reinterpret_cast<const std::byte*>(bytes.data()) + share * state.thread_index();
+  const std::byte* begin = weight_bytes() + share * static_cast<std::size_t>(state.thread_index());
   const Stopwatch watch;
   for (auto _ : state) {
     uint64_t sums[64] = {};
@@ -76,8 +79,7 @@ void read_bandwidth(benchmark::State& state) {
 void product(benchmark::State& state, const KernelTable* table, WeightKind weights,
              ActivationKind activations, const std::string& name) {
   const int rows = static_cast<int>(state.range(1));
-  Matrix matrix{weights, 0, static_cast<int>(state.range(0)), 32,
-                reinterpret_cast<const std::byte*>(weight_bytes().data())};
+  Matrix matrix{weights, 0, static_cast<int>(state.range(0)), 32, weight_bytes()};
   const int tiles = static_cast<int>(kWeightBytes / matrix.tile_bytes());
   matrix.rows = tiles * kTileRows;
 

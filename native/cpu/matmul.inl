@@ -9,14 +9,22 @@
 
 namespace specquant::cpu::SPECQUANT_ISA {
 
-// The largest number of rows that share a pass over a tile: as many as the registers hold.
+// The largest number of rows that share a pass over a tile: as many as the registers hold. On
+// AVX-512 twelve rows fit as well, but measure no better than two passes of six.
 #if defined(SPECQUANT_SIMD_AVX512)
-constexpr int kByteRows = 12, kHalfRows = 8, kFloatRows = 12;
+constexpr int kByteRows = 8, kHalfRows = 8, kFloatRows = 8;
 #elif defined(SPECQUANT_SIMD_AVX2)
 constexpr int kByteRows = 4, kHalfRows = 2, kFloatRows = 3;
 #else
 constexpr int kByteRows = 4, kHalfRows = 4, kFloatRows = 4;
 #endif
+
+// How far ahead the first pass over a tile asks for weights, into the second-level cache. One or
+// two rows are left to the hardware's prefetcher, which is faster there; with more, the arithmetic
+// fills the reorder buffer, and without these requests memory waits for it. docs/kernels.md has the
+// figures.
+constexpr std::ptrdiff_t kPrefetchBytes = 16384;
+constexpr int kPrefetchRows = 3;
 
 // Calls function.template operator()<n>() for a run-time n in 1..most.
 template <int most, class Function>
@@ -51,6 +59,7 @@ inline RowBlock row_block(const PackedRows& x, int first, std::size_t bytes_per_
 template <int most, class Kernel>
 inline void for_each_tile(const Product& p, std::size_t bytes_per_value, const Kernel& kernel) {
   const std::size_t tile_bytes = p.weights.tile_bytes();
+  const std::byte* end = p.weights.tiles + tile_bytes * static_cast<std::size_t>(p.tile_end);
   for (int t = p.tile_begin; t < p.tile_end; ++t) {
     const std::byte* tile = p.weights.tiles + tile_bytes * static_cast<std::size_t>(t);
     const int rows_left = p.weights.rows - t * kTileRows;
@@ -62,9 +71,12 @@ inline void for_each_tile(const Product& p, std::size_t bytes_per_value, const K
       // Passes of nearly equal size: 13 rows are 7 and 6, not 12 and 1.
       int passes = (block.rows + most - 1) / most;
       for (int first = 0; first < block.rows; --passes) {
+        const bool first_pass = row + first == 0;
+        const bool worthwhile = p.x.rows >= kPrefetchRows && end - tile > kPrefetchBytes;
+        const std::ptrdiff_t ahead = first_pass && worthwhile ? kPrefetchBytes : 0;
         const int count = (block.rows - first + passes - 1) / passes;
-        with_count<most>(count,
-                         [&]<int n>() { kernel.template operator()<n>(tile, block, first, out); });
+        with_count<most>(
+            count, [&]<int n>() { kernel.template operator()<n>(tile, block, first, ahead, out); });
         first += count;
       }
     }
@@ -124,7 +136,7 @@ inline void group_sums(const Matrix& weights, const PackedRows& packed, int tile
   const int parts = weights.group / kActivationGroup;
   for (int group = 0; group < weights.cols / kActivationGroup; ++group) {
     Sums sums[1];
-    Weights::template add_group<1>(tile, quad, stride, sums);
+    Weights::template add_group<1>(tile, quad, stride, 0, sums);
     const int32_t sum = x.integer_sum[group * x.rows + row % kRowBlock];
     exact_sum<Weights>(sums[0], sum).store(out + kTileRows * group);
     tile += Weights::kGroupBytes;

@@ -31,10 +31,10 @@ struct Bf16Weights {
   }
 };
 
-// One chain of even columns, one of odd ones.
+// One chain of even columns, one of odd ones. Weights `ahead` bytes on are prefetched.
 template <class Weights, int count>
 void multiply_floats(const Matrix& matrix, const std::byte* tile, const RowBlock& x, int first,
-                     const Output& out) {
+                     std::ptrdiff_t ahead, const Output& out) {
   const std::byte* value = x.data + 4 * first;
   const std::size_t stride = 4 * static_cast<std::size_t>(x.rows);
   const auto broadcast = [](const std::byte* p) {
@@ -45,6 +45,7 @@ void multiply_floats(const Matrix& matrix, const std::byte* tile, const RowBlock
   Vec16f even[count], odd[count];
   for (int r = 0; r < count; ++r) even[r] = odd[r] = Vec16f::zero();
   for (int column = 0; column < matrix.cols; column += 2) {
+    prefetch(tile + ahead);
     const WeightPair w = Weights::load(tile);
     for (int r = 0; r < count; ++r) even[r] = fma(w.even, broadcast(value + 4 * r), even[r]);
     value += stride;
@@ -59,7 +60,7 @@ void multiply_floats(const Matrix& matrix, const std::byte* tile, const RowBlock
 // One chain of even pairs of columns, one of odd ones.
 template <int count>
 void multiply_native_bf16(const Matrix& matrix, const std::byte* tile, const RowBlock& x, int first,
-                          const Output& out) {
+                          std::ptrdiff_t ahead, const Output& out) {
   const std::byte* pair = x.data + 4 * first;
   const std::size_t stride = 4 * static_cast<std::size_t>(x.rows);
   const auto load = [](const std::byte* p) {
@@ -70,6 +71,8 @@ void multiply_native_bf16(const Matrix& matrix, const std::byte* tile, const Row
   Vec16f even[count], odd[count];
   for (int r = 0; r < count; ++r) even[r] = odd[r] = Vec16f::zero();
   for (int column = 0; column < matrix.cols; column += 4) {
+    prefetch(tile + ahead);
+    prefetch(tile + ahead + 64);
     const Bytes64 first_pair = Bytes64::load(tile);
     for (int r = 0; r < count; ++r) even[r] = dot_bf16(even[r], first_pair, load(pair + 4 * r));
     pair += stride;

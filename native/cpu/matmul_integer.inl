@@ -32,10 +32,11 @@ struct HalfSums {
   Dot high = Dot::zero(), low = Dot::zero();
 
   SPECQUANT_INLINE void add(Bytes64 weights, const std::byte* quad) {
-    int32_t x[2];
-    std::memcpy(x, quad, 8);
-    high.add(weights, x[0]);
-    low.add(weights, x[1]);
+    int32_t x_high, x_low;
+    std::memcpy(&x_high, quad, 4);
+    std::memcpy(&x_low, quad + 4, 4);
+    high.add(weights, x_high);
+    low.add(weights, x_low);
   }
   SPECQUANT_INLINE Vec16i total() const { return shift_left<8>(high.total()) + low.total(); }
 };
@@ -50,8 +51,10 @@ struct Affine4 {
   // row.
   template <int count, class Sums>
   SPECQUANT_INLINE static void add_group(const std::byte* weights, const std::byte* quad,
-                                         std::size_t stride, Sums (&sums)[count]) {
+                                         std::size_t stride, std::ptrdiff_t ahead,
+                                         Sums (&sums)[count]) {
     for (int chunk = 0; chunk < kActivationGroup / 8; ++chunk) {
+      prefetch(weights + 64 * chunk + ahead);
       const Bytes64 both = Bytes64::load(weights + 64 * chunk);
       const Bytes64 low = both.low_nibbles();
       for (int r = 0; r < count; ++r) sums[r].add(low, quad + Sums::kQuadBytes * r);
@@ -71,8 +74,10 @@ struct Affine8 {
 
   template <int count, class Sums>
   SPECQUANT_INLINE static void add_group(const std::byte* weights, const std::byte* quad,
-                                         std::size_t stride, Sums (&sums)[count]) {
+                                         std::size_t stride, std::ptrdiff_t ahead,
+                                         Sums (&sums)[count]) {
     for (int chunk = 0; chunk < kActivationGroup / 4; ++chunk) {
+      prefetch(weights + 64 * chunk + ahead);
       const Bytes64 codes = Bytes64::load(weights + 64 * chunk);
       for (int r = 0; r < count; ++r) sums[r].add(codes, quad + Sums::kQuadBytes * r);
       quad += stride;
@@ -87,11 +92,11 @@ SPECQUANT_INLINE Vec16i exact_sum(const Sums& sums, int32_t integer_sum) {
   return sums.total() - Vec16i::broadcast(128 * integer_sum);
 }
 
-// `count` rows from `first` on, of one tile. The order of operations on a row does not depend on
-// `count`.
+// `count` rows from `first` on, of one tile; weights `ahead` bytes on are prefetched. The order of
+// operations on a row does not depend on `count`.
 template <class Weights, class Sums, int count>
 void multiply_integers(const Matrix& matrix, const std::byte* tile, const RowBlock& x, int first,
-                       const Output& out) {
+                       std::ptrdiff_t ahead, const Output& out) {
   const std::size_t stride = Sums::kQuadBytes * x.rows;
   const std::byte* quad = x.data + Sums::kQuadBytes * first;
   const int parts = matrix.group / kActivationGroup;
@@ -100,10 +105,11 @@ void multiply_integers(const Matrix& matrix, const std::byte* tile, const RowBlo
   for (int r = 0; r < count; ++r) y[r] = Vec16f::zero();
   for (int column = 0; column < matrix.cols; column += matrix.group) {
     const std::byte* scales = tile + Weights::kGroupBytes * parts;
+    prefetch(scales + ahead);
     const Vec16f scale = Vec16f::load_f16(scales);
     for (int part = 0; part < parts; ++part) {
       Sums sums[count];
-      Weights::template add_group<count>(tile, quad, stride, sums);
+      Weights::template add_group<count>(tile, quad, stride, ahead, sums);
       for (int r = 0; r < count; ++r) {
         const Vec16i total = exact_sum<Weights>(sums[r], x.integer_sum[at + r]);
         y[r] = fma(to_float(total), scale * Vec16f::broadcast(x.scale[at + r]), y[r]);
