@@ -1,6 +1,6 @@
 """Turns a results folder's records into summary.json (docs/records.md, docs/statistics.md).
 
-    python -m harness.analysis RESULTS
+python -m harness.analysis RESULTS
 """
 
 from __future__ import annotations
@@ -183,6 +183,7 @@ def _group_entry(group: Group) -> dict[str, Any]:
         **{axis: cell[axis] for axis in ("model", "workload", "device", "batch_size",
                                          "context_length")},
         "blocks": len(group.blocks),
+        "silent_blocks": group.silent_blocks,
         "baseline": group.baseline[0],
         **state,
         "widest_half_width": width if np.isfinite(width) else None,
@@ -199,8 +200,7 @@ def _arm_entries(evidence: Evidence) -> list[dict[str, Any]]:
             "picks": [key[0] for key in candidate.winner.picks] if candidate else [],
             "selected_on": SELECTED_ON if candidate else None,
             "speedup": candidate and candidate.winner.speedup.exp().to_json(),
-            "end_to_end_speedup": candidate
-            and candidate.winner.end_to_end_speedup.exp().to_json(),
+            "end_to_end_speedup": candidate and candidate.winner.end_to_end_speedup.exp().to_json(),
             "cost": candidate and candidate.cost,
             "reason": _arm_reason(evidence, arm, candidate),
         }

@@ -40,10 +40,10 @@ class Rates:
 class Group:
     """The trials of a group, arranged for comparison.
 
-    A block counts where the baseline was measured in it. A method takes part where it was measured
-    in every such block; `keys` lists those, the baseline first. A method that failed somewhere
-    keeps its trials, and no comparison is made with it: blocks that it survived need not be like
-    the others.
+    A block counts where the baseline was measured in it and every trial decoded something. A method
+    takes part where it was measured in every such block; `keys` lists those, the baseline first. A
+    method that failed somewhere keeps its trials, and no comparison is made with it: blocks that it
+    survived need not be like the others.
     """
 
     def __init__(self, name: str, trials: Sequence[Trial], settings: Settings) -> None:
@@ -58,25 +58,33 @@ class Group:
                     f"({trial.key[1]}). Two methods must not share a name."
                 )
             blocks[trial.block] = trial
+        self.trials = dict(sorted(self.trials.items(), key=lambda item: _place(item[1])))
         baselines = [key for key in self.trials if key[1] == "baseline"]
         if len(baselines) != 1:
             raise RecordError(f"Group {name} has {len(baselines)} baselines instead of one.")
         self.baseline = baselines[0]
         measured = self.trials[self.baseline]
-        self.all_blocks = sorted({trial.block for trial in trials})
-        self.blocks = [block for block in self.all_blocks if _ok(measured.get(block))]
+        # Where all requests of a trial ended with their first token there is no decode throughput.
+        self.silent_blocks = sorted({t.block for t in trials if t.ok and not t.decode_tokens.sum()})
+        self.blocks = [
+            block for block in sorted({trial.block for trial in trials})
+            if _ok(measured.get(block)) and block not in self.silent_blocks
+        ]  # fmt: skip
         complete = [key for key in self.trials if self.complete(key)]
         self.keys = sorted(complete, key=lambda key: key != self.baseline)
         self._drawn: dict[str, tuple[Rates, Rates]] = {}
         self._check_prompts()
 
     def complete(self, key: Key) -> bool:
-        """True where the cell was measured in every block that counts, and never failed."""
+        """True where the cell was measured in every block that counts, and never failed.
+
+        A failure of the baseline costs it the block alone, for nothing is compared without it.
+        """
         trials = self.trials[key]
         return (
             bool(self.blocks)
             and all(_ok(trials.get(block)) for block in self.blocks)
-            and all(trial.ok for trial in trials.values())
+            and (key == self.baseline or all(trial.ok for trial in trials.values()))
         )
 
     def cell(self, key: Key) -> Mapping[str, Any]:
@@ -179,8 +187,18 @@ class Group:
         return self.family([contrast], rates)[0]
 
     def versus_baseline(self, key: Key) -> Contrast:
-        """The contrast whose exponential is a method's speedup."""
-        return {key: 1.0, self.baseline: -1.0}
+        """The contrast whose exponential is a method's speedup; empty for the baseline itself."""
+        return {} if key == self.baseline else {key: 1.0, self.baseline: -1.0}
+
+
+_ROLES = ("baseline", "noise", "method")
+_ARMS = ("baseline", "quantization", "speculation", "combined")
+
+
+def _place(trials: Mapping[str, Trial]) -> tuple[int, int, str]:
+    """Place of a cell in its group: by role, then arm, then name."""
+    cell = next(iter(trials.values())).cell
+    return _ROLES.index(cell["role"]), _ARMS.index(cell["arm"]), str(cell["method_id"])
 
 
 def _ok(trial: Trial | None) -> bool:

@@ -64,9 +64,7 @@ def read_cost(block: Mapping[str, Any]) -> CostModel:
         utilization=_number(block, "utilization", "cost", above=0.0, most=1.0),
         demand=_number(block, "demand_tokens_per_month", "cost", above=0.0),
         horizon_months=_number(block, "horizon_months", "cost", above=0.0),
-        engineering={
-            arm: rate * _number(days, arm, "cost.engineering_days") for arm in ARMS
-        }
+        engineering={arm: rate * _number(days, arm, "cost.engineering_days") for arm in ARMS}
         | {"baseline": 0.0},
         quality={
             "perplexity_ratio": _number(quality, "perplexity_ratio", "cost.quality", above=0.0),

@@ -139,6 +139,4 @@ def _curve(
         == (row["backend"], model, precision, row["batch_size"], "chain")
     ]  # fmt: skip
     wanted = 1 if row["context_length"] == "natural" else int(row["context_length"])
-    return min(
-        found, key=lambda c: abs(math.log(max(c.context, 1) / wanted)), default=None
-    )
+    return min(found, key=lambda c: abs(math.log(max(c.context, 1) / wanted)), default=None)

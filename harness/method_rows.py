@@ -21,6 +21,8 @@ AXES = (
     "precision", "compute_dtype", "kv_precision", "drafter", "shape", "acceptance", "synthetic",
     "batch_size", "context_length",
 )  # fmt: skip
+
+
 def method_rows(group: Group, model: CostModel | None) -> dict[Key, dict[str, Any]]:
     """The rows of a group's cells, baseline and A/A twin included, in the order of the records.
 
@@ -134,6 +136,8 @@ def _comparisons(group: Group) -> dict[Key, dict[str, Any]]:
 
 def speedups(group: Group) -> list[tuple[Key, Interval, Interval]]:
     """(cell, log speedup, log end-to-end speedup): the methods as one family, the rest singly."""
+    if not group.keys:
+        return []
     methods = [group.versus_baseline(key) for key in group.methods]
     decode, end_to_end = group.family(methods), group.family(methods, group.end_to_end)
     rows = list(zip(group.methods, decode, end_to_end, strict=True))

@@ -52,9 +52,7 @@ def business(
     devices = _devices(model, throughput)
     monthly = devices * model.price_per_hour * HOURS_PER_MONTH
     saving = _devices(model, baseline) * model.price_per_hour * HOURS_PER_MONTH - monthly
-    payback = np.divide(
-        engineering, saving, out=np.full_like(saving, math.inf), where=saving > 0
-    )
+    payback = np.divide(engineering, saving, out=np.full_like(saving, math.inf), where=saving > 0)
     per_second = throughput * model.utilization
     return {
         "per_million_tokens": model.price_per_hour / 3600.0 / per_second * 1e6,

@@ -70,9 +70,7 @@ def cross_fit(group: Group, choose: Callable[[FloatArray], Contrast]) -> CrossFi
 def best(group: Group, means: FloatArray, candidates: Sequence[Key], score: Score) -> Key:
     """The candidate of the highest score for given mean log throughputs (K,)."""
     base = means[group.keys.index(group.baseline)]
-    return max(
-        candidates, key=lambda key: score(key, float(means[group.keys.index(key)] - base))
-    )
+    return max(candidates, key=lambda key: score(key, float(means[group.keys.index(key)] - base)))
 
 
 def by_speed(_key: Key, log_speedup: float) -> tuple[float, ...]:
@@ -80,16 +78,12 @@ def by_speed(_key: Key, log_speedup: float) -> tuple[float, ...]:
     return (log_speedup,)
 
 
-def pick_winner(
-    group: Group, candidates: Sequence[Key], score: Score = by_speed
-) -> Winner | None:
+def pick_winner(group: Group, candidates: Sequence[Key], score: Score = by_speed) -> Winner | None:
     """The best candidate with its cross-fitted effect. None without candidates or blocks."""
     found = [key for key in candidates if key in group.keys]
     if not found:
         return None
-    fit = cross_fit(
-        group, lambda means: group.versus_baseline(best(group, means, found, score))
-    )
+    fit = cross_fit(group, lambda means: group.versus_baseline(best(group, means, found, score)))
     if fit is None:
         return None
     first, second = (

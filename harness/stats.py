@@ -78,9 +78,9 @@ class Interval:
         return cls(mean, mean - half_width, mean + half_width, n, level)
 
     def exp(self) -> Interval:
-        """From the log scale to a ratio."""
-        mean, low, high = (math.exp(x) for x in (self.mean, self.ci_low, self.ci_high))
-        return Interval(mean, low, high, self.n, self.level)
+        """From the log scale to a ratio; an end that is not known stays so."""
+        low = math.exp(self.ci_low) if math.isfinite(self.ci_low) else -math.inf
+        return Interval(math.exp(self.mean), low, math.exp(self.ci_high), self.n, self.level)
 
     def scaled(self, factor: float) -> Interval:
         """In another unit; `factor` is above 0."""
@@ -188,7 +188,7 @@ def two_level_bootstrap(
         if not len(owner):
             continue
         prompts = len(block.amount)
-        weights = rng.multinomial(prompts, np.full(prompts, 1.0 / prompts), size=len(owner))
+        weights = resampling_weights(prompts, len(owner), rng)
         with np.errstate(divide="ignore", invalid="ignore"):
             rates = np.log(weights @ block.amount) - np.log(weights @ block.seconds)
         rates = np.where(np.isfinite(rates), rates, block.log_rates())
@@ -198,6 +198,13 @@ def two_level_bootstrap(
         total += np.where(times_chosen[:, None] > 0, sums, 0.0)
     mean: FloatArray = total / count
     return mean
+
+
+def resampling_weights(count: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """How often each of `count` items is in each resample of that size: (draws, count)."""
+    chosen = rng.integers(0, count, size=(draws, count)) + count * np.arange(draws)[:, None]
+    times = np.bincount(chosen.ravel(), minlength=draws * count)
+    return times.reshape(draws, count).astype(float)
 
 
 def simultaneous_half_widths(
@@ -242,7 +249,7 @@ def ratio_intervals(
     residuals = numerators - ratios * denominators
     errors = np.sqrt(count / (count - 1) * (residuals**2).sum(axis=0)) / below
     half = float(distributions.t.ppf(0.5 + level / 2, count - 1)) * errors
-    weights = rng.multinomial(count, np.full(count, 1.0 / count), size=draws).astype(float)
+    weights = resampling_weights(count, draws, rng)
     resampled = weights @ denominators
     drawn = np.broadcast_to(ratios, resampled.shape).copy()
     np.divide(weights @ numerators, resampled, out=drawn, where=resampled > 0)
@@ -259,10 +266,13 @@ def wilson(successes: int, trials: int, level: float) -> tuple[float, float]:
     z = float(distributions.norm.ppf(0.5 + level / 2))
     share = successes / trials
     centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(
-        share * (1 - share) / trials + z * z / (4 * trials * trials)
+    half = (
+        z
+        / (1 + z * z / trials)
+        * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     )
-    return centre - half, centre + half
+    # At the ends rounding could leave the share itself outside.
+    return min(share, centre - half), max(share, centre + half)
 
 
 def quantile_interval(values: FloatArray, share: float, level: float) -> Interval:

@@ -1,0 +1,1 @@
+"""Plans, measures and analyses: `python -m harness.sweep` is its entry."""
