@@ -176,6 +176,21 @@ def test_more_blocks_are_measured_while_time_is_left(folder: SweepFolder) -> Non
     assert spent["spent_s"] < 8
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_drift_and_heavy_tails_do_not_become_results(folder: SweepFolder, seed: int) -> None:
+    """The machine gets 1 % slower with every trial, and one trial in ten is three times slower."""
+    restless = {"drift": 0.01, "noise": 0.02, "heavy_tail": 0.1, "seed": seed}
+    assert main(folder.overrides(**restless)) == OK
+    summary = json.loads((folder.results / "summary.json").read_text(encoding="utf-8"))
+    decisions = {row["role"]: row["decision"] for row in summary["methods"]}
+    assert decisions["noise"] in ("equal", "undecided")
+    speedups = {
+        row["method_id"]: row["speedup"] for row in summary["methods"] if row["role"] == "method"
+    }
+    # What the fake's forwards take: 10 ms at fp16, 3.2 ms at w4a8.
+    assert speedups["w4a8"]["ci_low"] < 10.0 / 3.2 < speedups["w4a8"]["ci_high"]
+
+
 def test_the_same_seed_and_worker_give_the_same_records(tmp_path: Path) -> None:
     contents = []
     for name in ("a", "b"):
