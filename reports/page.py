@@ -16,9 +16,9 @@ from reports.figures.tradeoff import tradeoff_figure
 from reports.interaction import COLUMNS as INTERACTION_COLUMNS
 from reports.interaction import read_interactions
 from reports.language import Language
-from reports.methods import ARMS, ArmChoice, Method, arm_choices, mapping, read_methods
+from reports.methods import ARMS, ArmChoice, Method, arm_choices, find_method, mapping, read_methods
 from reports.source import Results, as_number
-from reports.verdict import read_verdict
+from reports.verdict import RECOMMENDING, read_verdict
 
 SECTIONS = (
     "three_way", "speedup", "interaction", "drafting", "quality", "money", "failures", "methods",
@@ -123,16 +123,19 @@ def _sorted(methods: Sequence[Method], group: str) -> list[Method]:
 def _group_verdict(summary: Any, group: str, methods: Sequence[Method], t: Language) -> str:
     """The verdict for one group of several, in a sentence; empty where the summary has none."""
     for entry in mapping(summary.get("verdict")).get("by_group") or []:
-        if mapping(entry).get("group") == group:
-            named = [
-                m.name
-                for m in methods
-                if m.group == group and m.method_id == entry.get("method_id")
-            ]
-            word = t.name("verdict_word", entry.get("decision"))
-            what = t.name("arm_choice", entry.get("arm") or "none")
-            key = "table.group_verdict" if named else "table.group_verdict_bare"
-            return t(key, word=word, what=what, method=named[0] if named else None)
+        if mapping(entry).get("group") != group:
+            continue
+        method = find_method(methods, group, entry.get("method_id"))
+        decision = entry.get("decision")
+        form = "verdict" if decision in RECOMMENDING else "candidate"
+        if method is None:
+            form = "bare"
+        return t(
+            f"table.group_{form}",
+            word=t.name("verdict_word", decision),
+            what=t.name("arm_choice", entry.get("arm") or "none"),
+            method=method.name if method else None,
+        )
     return ""
 
 

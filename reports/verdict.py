@@ -22,6 +22,7 @@ _LIMITS = frozenset({
 _SAID_BY_NOTES = _LIMITS - {"prompts_assumed", "faults_untested", "noise_floor_open"}
 # Findings about other methods than the one that the verdict speaks of.
 _ALSO_FOUND = frozenset({"combined_slower", "drafting_slower", "larger_batch_cheaper"})
+RECOMMENDING = ("adopt", "pilot")
 DECISIONS = ("adopt", "pilot", "reject", "undecided")
 
 
@@ -39,6 +40,7 @@ class Verdict:
     """What page one shows."""
 
     decision: str
+    recommended: bool
     word: str
     banner: str
     answer: str
@@ -64,7 +66,7 @@ def read_verdict(results: Results, methods: Sequence[Method], t: Language) -> Ve
     arm = str(given.get("arm") or (method.arm if method else "none"))
     if arm not in ARMS:
         arm = "none"
-    recommended = decision in ("adopt", "pilot") and method is not None
+    recommended = decision in RECOMMENDING and method is not None
     word = t(f"verdict_word.{decision}")
     what = t(f"arm_choice.{arm if recommended or arm == 'baseline' else 'none'}")
     findings = list(given.get("reasons") or [])
@@ -80,6 +82,7 @@ def read_verdict(results: Results, methods: Sequence[Method], t: Language) -> Ve
     following = given.get("next_measurement")
     return Verdict(
         decision=decision,
+        recommended=recommended,
         word=word,
         banner=t("verdict.banner", word=word, what=what),
         answer=_answer(decision, arm, method, baseline, given, t),
@@ -107,8 +110,8 @@ def _answer(
         key = {"reject": "reject_bare", "undecided": "undecided_bare"}.get(decision, "baseline")
         return t(f"answer.{key}", **names)
     speedup = as_interval(given.get("speedup")) or method.speedup
-    key = arm if decision in ("adopt", "pilot") and arm != "none" else decision
-    if key in ("adopt", "pilot"):
+    key = arm if decision in RECOMMENDING and arm != "none" else decision
+    if key in RECOMMENDING:
         key = method.arm
     end_to_end = as_interval(given.get("end_to_end_speedup")) or method.interval(
         "end_to_end_speedup"

@@ -139,6 +139,32 @@ def test_notes_say_what_limits_the_figures(tmp_path: Path) -> None:
     assert "last words" in page.text
 
 
+def test_what_limits_a_pilot_stands_in_the_notes_and_once(tmp_path: Path) -> None:
+    content = samples.summary()
+    untested = "Operation under faults was not tested."
+    slower = "Three combined methods are slower than their target."
+    content["verdict"]["reasons"] += [
+        samples.finding("faults_untested", untested), samples.finding("drafting_slower", slower),
+    ]  # fmt: skip
+    page = page_with(tmp_path, content)
+    assert untested in page.one("section", "notes").text
+    assert page.text.count(untested) == 1
+    assert page.one("section", "why").text.endswith(f"Also found{slower}")
+    content["verdict"]["decision"] = "undecided"
+    page = page_with(tmp_path, content)
+    assert untested in page.one("section", "why").text
+    assert "Limits of this verdict" in page.text
+
+
+def test_an_open_group_names_a_candidate_and_recommends_nothing(tmp_path: Path) -> None:
+    content = samples.summary()
+    entry = content["verdict"]["by_group"][0]
+    entry["decision"] = "undecided"
+    page = page_with(tmp_path, content)
+    name = next(m["name"] for m in content["methods"] if m["method_id"] == entry["method_id"])
+    assert f"Verdict for this group: Undecided; best candidate {name}." in page.text
+
+
 def test_unknown_finding_falls_back_to_english_and_says_that_it_is(tmp_path: Path) -> None:
     page = page_with(tmp_path, samples.summary(), "ja")
     fallback = next(e for e in page.all("span", "english") if "net value" in e.text)
