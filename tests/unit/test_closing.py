@@ -41,8 +41,9 @@ def summary(**changes: Any) -> dict[str, Any]:
         ],
         "arms": [
             {"group": GROUP, "arm": "quantization", "method_id": "w4a8",
-             "speedup": interval(2.5, 0.2)},
-            {"group": GROUP, "arm": "combined", "method_id": None, "speedup": None},
+             "speedup": interval(2.5, 0.2), "end_to_end_speedup": interval(1.5, 0.25)},
+            {"group": GROUP, "arm": "combined", "method_id": None, "speedup": None,
+             "end_to_end_speedup": None},
         ],
         "failures": [],
     } | changes  # fmt: skip
@@ -68,9 +69,9 @@ def test_the_table_has_a_row_for_each_arm_that_was_measured() -> None:
     rows = [line.split() for line in shown(summary()).splitlines() if "the " in line]
     assert [row[0] for row in rows] == ["baseline", "quantization"]
     text = " ".join(rows[0])
-    assert "100.0 [98.0, 102.0]" in text, "the A/A run must not stand for the baseline"
+    assert "100 [98, 102]" in text, "the A/A run must not stand for the baseline"
     # The arm's speedup is the one estimated on other blocks than it was picked on.
-    assert "2.500 [2.300, 2.700]" in " ".join(rows[1])
+    assert "2.50 [2.30, 2.70] 1.50 [1.25, 1.75]" in " ".join(rows[1])
 
 
 def test_failures_are_listed_and_unknown_ends_are_shown_as_such() -> None:
@@ -82,4 +83,4 @@ def test_failures_are_listed_and_unknown_ends_are_shown_as_such() -> None:
     value["methods"][2]["output_throughput"]["ci_high"] = None
     text = shown(value)
     assert f"Failed: w4a4 in {GROUP} block 001: It died." in text
-    assert "300.0 [298.0, ?]" in text
+    assert "300 [298, ?]" in text
