@@ -18,11 +18,12 @@ enum class Precision { fp16, bf16, w8a8, w4a16, w4a8, w4a4 };
 
 // One sequence's part of a forward: tokens that follow `base` cached ones.
 //
-// Row i writes its key and value at cache index base + i. Without `ancestors` the rows are a chain of
-// any length. With it (at most 64 rows), bit j of ancestors[i] says that row i sees row j; bit i is
-// set, parents come before children, and ancestors[i] without bit i is the ancestor word of i's
+// Row i writes its key and value at cache index base + i. Without `ancestors` the rows are a chain
+// of any length. With it (at most 64 rows), bit j of ancestors[i] says that row i sees row j; bit i
+// is set, parents come before children, and ancestors[i] without bit i is the ancestor word of i's
 // parent (or 0). A row's position, for rotary embedding and for the order of its sums, is
-// base + popcount(ancestors[i]) - 1: equal to what it would have if its root path were decoded alone.
+// base + popcount(ancestors[i]) - 1: equal to what it would have if its root path were decoded
+// alone.
 struct Rows {
   int slot = 0;
   int base = 0;
@@ -35,9 +36,9 @@ enum class LogitRows { none, last, all };
 // What a forward leaves behind for the caller to read, for each logit row.
 struct Want {
   LogitRows rows = LogitRows::last;
-  int top_k = 1;        // token ids and logits, in falling order; ties go to the lower id
-  bool log_sum = false; // log of the sum of exponentials, to turn a logit into a log-probability
-  bool logits = false;  // the whole row, f32, on the host
+  int top_k = 1;         // token ids and logits, in falling order; ties go to the lower id
+  bool log_sum = false;  // log of the sum of exponentials, to turn a logit into a log-probability
+  bool logits = false;   // the whole row, f32, on the host
 };
 
 struct TopEntry {
@@ -64,7 +65,8 @@ struct Proof {
   std::string compute_dtype;    // of activations and sums, in words
 };
 
-// A loaded model with a KV cache of `max_batch` slots. Calls return when their results are readable.
+// A loaded model with a KV cache of `max_batch` slots. Calls return when their results are
+// readable.
 //
 // Shape invariance: the results of a row are bitwise the same for any number of rows and sequences
 // computed with it. A device that cannot promise this does not implement the interface.
@@ -79,8 +81,8 @@ class Model {
   virtual MemoryUse memory() const = 0;
   virtual Proof proof(Precision precision) const = 0;
 
-  // Rows of several sequences, each slot at most once. Throws std::invalid_argument on a bad request,
-  // before anything is written.
+  // Rows of several sequences, each slot at most once. Throws std::invalid_argument on a bad
+  // request, before anything is written.
   virtual void forward(Precision precision, std::span<const Rows> batch, const Want& want) = 0;
 
   // Results of the last forward. Logit rows are numbered in the order of the batch.

@@ -238,9 +238,11 @@ TEST_CASE("no prompt starts before its arrival, whatever their order") {
     CHECK(result.requests[i].queue_s >= 0.0);
     CHECK(result.requests[i].round_end_s[0] >= job.arrivals[i] + result.requests[i].queue_s);
   }
-  // Waiting belongs to no round.
-  CHECK(result.wall_s >= 0.05);
-  CHECK(result.decode_s < 0.05);
+  // The wait for the last arrival belongs to no round.
+  const double woken = job.arrivals[0] + result.requests[0].queue_s;
+  const double asleep = std::max(result.requests[1].round_end_s.back(),
+                                 result.requests[2].round_end_s.back());
+  CHECK(result.decode_s <= result.wall_s - std::max(0.0, woken - asleep));
 }
 
 TEST_CASE("a shared prefill is computed once a precision and changes no token") {
@@ -261,7 +263,11 @@ TEST_CASE("a shared prefill is computed once a precision and changes no token") 
     CHECK(second.requests[i].ttft_shared);
     CHECK(first.requests[i].tokens == alone.requests[i].tokens);
     CHECK(second.requests[i].tokens == alone.requests[i].tokens);
-    CHECK(second.requests[i].prefill_s >= first.requests[i].prefill_s - 1e-3);
+    // The time of the one computation stands for all.
+    const double seconds = cache.find(Precision::fp16, job.prompts[i], {})->seconds;
+    CHECK(seconds > 0.0);
+    CHECK(first.requests[i].prefill_s >= seconds);
+    CHECK(second.requests[i].prefill_s >= seconds);
   }
   CHECK(cache.find(Precision::w4a16, {1, 2, 3}, {}) == nullptr);
   CHECK(cache.find(Precision::fp16, {1, 2, 3}, {.rows = LogitRows::last, .logits = true}) ==
