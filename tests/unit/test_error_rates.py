@@ -69,25 +69,24 @@ def test_false_decisions_over_all_worlds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("blocks", [6, 12])
 @pytest.mark.parametrize("world", WORLDS)
-def test_false_decisions_of_each_world(world: str, blocks: int) -> None:
+def test_false_decisions_of_each_world_with_the_fewest_blocks(world: str) -> None:
     wrong = sum(
-        false_decision(a_group(seed, WORLDS[world], blocks, [0.0] * METHODS))
-        for seed in range(SEEDS)
+        false_decision(a_group(seed, WORLDS[world], 6, [0.0] * METHODS)) for seed in range(SEEDS)
     )
     assert wrong <= 0.05 * SEEDS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("methods", [1, 6])
-def test_stopping_as_soon_as_all_is_decided_adds_few_false_decisions(methods: int) -> None:
-    """The sweep looks after every block from the sixth on, and ends at the twelfth."""
+def test_stopping_as_soon_as_all_is_decided_adds_few_false_decisions() -> None:
+    """The sweep looks after every block from the sixth on, and ends at the twelfth.
+
+    A single method, for nothing stops a run earlier than one comparison that happens to be decided.
+    """
     wrong = 0
     for seed in range(SEEDS):
-        world = (student_noise(0.04), random_walk(0.1))
-        noise, drift = world
-        made = trials(np.random.default_rng(seed), 12, noise, drift, [0.0] * methods)
+        noise, drift = student_noise(0.04), random_walk(0.1)
+        made = trials(np.random.default_rng(seed), 12, noise, drift, [0.0])
         for blocks in range(6, 13):
             seen = [trial for trial in made if int(trial.block) < blocks]
             group = Group("g", seen, replace(SETTINGS, seed=seed))
