@@ -14,7 +14,7 @@ namespace specquant::cpu::SPECQUANT_ISA {
 #if defined(SPECQUANT_SIMD_AVX512)
 constexpr int kByteRows = 8, kHalfRows = 8, kFloatRows = 8;
 #elif defined(SPECQUANT_SIMD_AVX2)
-constexpr int kByteRows = 4, kHalfRows = 2, kFloatRows = 3;
+constexpr int kByteRows = 4, kHalfRows = 2, kFloatRows = 2;
 #else
 constexpr int kByteRows = 4, kHalfRows = 4, kFloatRows = 4;
 #endif

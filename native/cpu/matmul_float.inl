@@ -23,9 +23,7 @@ struct F16Weights {
 // bf16 where the processor has no bf16: products and sums as in f32.
 struct Bf16Weights {
   SPECQUANT_INLINE static WeightPair load(const std::byte* p) {
-    int32_t raw[16];
-    std::memcpy(raw, p, sizeof raw);
-    const Vec16i pairs = Vec16i::load(raw);
+    const Vec16i pairs = Vec16i::load(reinterpret_cast<const int32_t*>(p));
     return {bits_float(shift_left<16>(pairs)),
             bits_float(pairs & Vec16i::broadcast(static_cast<int32_t>(0xFFFF0000U)))};
   }
