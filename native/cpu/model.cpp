@@ -29,14 +29,14 @@ int checked_threads(const core::PackedFile& file, std::span<const Precision> pre
                 "max_batch and max_context must be at least 1, and threads at least 0.");
   }
   const double cache = KvCache::bytes_needed(file.shape(), max_batch, max_context);
-  const double converted = ModelWeights::bytes_needed(file, precisions);
+  const double weights = ModelWeights::bytes_needed(file, precisions);
   const auto available = static_cast<double>(core::available_memory());
-  if (cache + converted > available) {
+  if (cache + weights > available) {
     throw Error(ErrorType::out_of_memory,
-                "The model needs " + gigabytes(cache + converted) + " (" + gigabytes(cache) +
+                "The model needs " + gigabytes(cache + weights) + " (" + gigabytes(cache) +
                     " for a KV cache of " + std::to_string(max_batch) + " x " +
-                    std::to_string(max_context) + " tokens, " + gigabytes(converted) +
-                    " for converted weights), and " + gigabytes(available) +
+                    std::to_string(max_context) + " tokens, " + gigabytes(weights) +
+                    " for weights), and " + gigabytes(available) +
                     " are available. Lower the batch size or the context.");
   }
   return threads == 0 ? available_cores() : threads;

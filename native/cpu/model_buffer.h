@@ -14,10 +14,13 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(std::size_t bytes);
   Buffer(Buffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        mapping_(std::exchange(other.mapping_, nullptr)) {}
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(mapping_, other.mapping_);
     return *this;
   }
   ~Buffer();
@@ -29,6 +32,7 @@ class Buffer {
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  void* mapping_ = nullptr;
 };
 
 }  // namespace specquant::cpu

@@ -6,8 +6,12 @@
 namespace specquant::cpu {
 namespace {
 
-// Up to this many rows, normalizing and packing them on every thread is cheaper than a barrier.
-constexpr int kRowsApart = 4;
+// Few rows are normalized and packed by every thread for itself. Sharing them out would cost a
+// barrier, and rows of one block share every cache line; so whole blocks are shared, and a team
+// must be large before one thread should pack a block for all.
+bool worth_repeating(int rows, int threads) {
+  return rows <= 4 || (rows <= kRowBlock && threads <= 4);
+}
 
 std::size_t at(int row, int width) { return static_cast<std::size_t>(row) * width; }
 
@@ -52,7 +56,7 @@ Pass::Pass(const ModelShape& shape, int max_context, const KernelTable& kernels,
       gate_up_(at(kPassRows, 2 * shape.intermediate)),
       mlp_(at(kPassRows, shape.intermediate)) {
   for (std::size_t thread = 0; thread < inputs_.size(); ++thread) {
-    inputs_[thread].normed.resize(at(thread == 0 ? kPassRows : kRowsApart, shape.hidden));
+    inputs_[thread].normed.resize(at(thread == 0 ? kPassRows : kRowBlock, shape.hidden));
     scores_[thread].resize(at(std::min(shape.heads / shape.kv_heads, 4), score_stride_));
     stretch_[thread].resize(at(kPassRows, kVocabularyStretch));
   }
@@ -64,7 +68,7 @@ void Pass::run(const WeightSet& weights, std::span<const PassRow> rows, LogitRes
   rows_ = rows;
   results_ = &results;
   const int count = static_cast<int>(rows.size());
-  apart_ = count <= kRowsApart;
+  apart_ = worth_repeating(count, pool_.size());
   logit_rows_.clear();
   for (int row = 0; row < count; ++row) {
     if (rows_[row].logit_row >= 0) logit_rows_.push_back(row);
@@ -92,7 +96,7 @@ void Pass::prepare_rows(Member& member, int rows, Work&& work) {
     work(0, rows);
     return;
   }
-  member.share(rows, 2, work);
+  member.share(rows, kRowBlock, work);
   member.barrier();
 }
 

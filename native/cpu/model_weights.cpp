@@ -33,7 +33,7 @@ WeightKind weight_kind(TensorKind kind) {
   return WeightKind::f16;  // f32 tensors are vectors and never come here
 }
 
-Matrix in_place(const TensorView& tensor) {
+Matrix stored(const TensorView& tensor) {
   return {weight_kind(tensor.kind), tensor.rows, tensor.cols, tensor.group, tensor.bytes.data()};
 }
 
@@ -108,22 +108,28 @@ bool convert(const Matrix& from, WeightKind kind, uint16_t* out) {
     for (int col = 0; col < from.cols; ++col) {
       for (int lane = 0; lane < kTileRows; ++lane) {
         const float value = value_at(from, tile, lane, col);
-        const std::size_t start = static_cast<std::size_t>(tile) * kTileRows * from.cols;
         if (kind == WeightKind::f16) {
           finite = finite && std::fabs(value) < 65520.0F;  // the next half above rounds to infinity
-          out[start + static_cast<std::size_t>(col) * kTileRows + lane] = f16_from_float(value);
+          out[col * kTileRows + lane] = f16_from_float(value);
         } else {
-          out[start + static_cast<std::size_t>(col / 2) * 2 * kTileRows + 2 * lane + col % 2] =
-              bf16_from_float(value);
+          out[col / 2 * 2 * kTileRows + 2 * lane + col % 2] = bf16_from_float(value);
         }
       }
     }
+    out += static_cast<std::size_t>(kTileRows) * from.cols;
   }
   return finite;
 }
 
-std::size_t converted_bytes(const TensorView& tensor) {
-  return static_cast<std::size_t>(core::tensor_bytes(TensorKind::f16, tensor.rows, tensor.cols, 0));
+// The kind in which a precision reads a tensor.
+WeightKind kind_for(Precision precision, const TensorView& tensor) {
+  return converts(precision) ? converted_kind(precision) : weight_kind(tensor.kind);
+}
+
+// Bytes that a tensor takes in memory as `kind`, whole cache lines.
+std::size_t placed_bytes(const TensorView& tensor, WeightKind kind) {
+  const Matrix matrix{kind, tensor.rows, tensor.cols, tensor.group, nullptr};
+  return (matrix.tile_bytes() * matrix.tile_count() + 63) / 64 * 64;
 }
 
 [[noreturn]] void refuse(Precision precision, const TensorView& tensor, const std::string& need) {
@@ -233,10 +239,13 @@ void read_row(const Matrix& matrix, int row, float* out) {
   }
 }
 
-ModelWeights::ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions) {
+ModelWeights::ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions)
+    : arena_(static_cast<std::size_t>(bytes_needed(file, precisions))) {
   check_shapes(file);
   for (const auto& [name, tensor] : file.tensors()) {
-    bytes_by_kind_[core::name_of(tensor.kind)] += static_cast<int64_t>(tensor.bytes.size());
+    if (tensor.kind == TensorKind::f32) {
+      bytes_by_kind_[core::name_of(tensor.kind)] += static_cast<int64_t>(tensor.bytes.size());
+    }
   }
   for (const Precision precision : precisions) {
     if (!sets_.contains(precision)) sets_.emplace(precision, build(precision, file));
@@ -245,17 +254,12 @@ ModelWeights::ModelWeights(const core::PackedFile& file, std::span<const Precisi
 
 double ModelWeights::bytes_needed(const core::PackedFile& file,
                                   std::span<const Precision> precisions) {
-  std::set<Precision> converting;
-  for (const Precision precision : precisions) {
-    if (converts(precision)) converting.insert(precision);
-  }
   double bytes = 0.0;
-  for (const Precision precision : converting) {
-    for (const auto& [name, tensor] : file.tensors()) {
-      if (tensor.kind == TensorKind::f32) continue;
-      if (weight_kind(tensor.kind) == converted_kind(precision)) continue;
-      bytes += static_cast<double>(converted_bytes(tensor));
-    }
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (tensor.kind == TensorKind::f32) continue;
+    std::set<WeightKind> kinds;
+    for (const Precision precision : precisions) kinds.insert(kind_for(precision, tensor));
+    for (const WeightKind kind : kinds) bytes += static_cast<double>(placed_bytes(tensor, kind));
   }
   return bytes;
 }
@@ -269,28 +273,32 @@ const WeightSet& ModelWeights::set(Precision precision) const {
   return found->second;
 }
 
-Matrix ModelWeights::converted(const TensorView& tensor, WeightKind kind) {
-  Buffer& buffer = buffers_.emplace_back(converted_bytes(tensor));
-  const Matrix stored = in_place(tensor);
-  if (!convert(stored, kind, reinterpret_cast<uint16_t*>(buffer.data()))) {
-    throw core::Error(core::ErrorType::model, "Tensor '" + tensor.name +
-                                                  "' has weights that are too large for fp16. Use "
-                                                  "bf16 as the 16-bit precision.");
-  }
-  bytes_by_kind_[std::string(name_of(kind)) + " (converted)"] +=
-      static_cast<int64_t>(buffer.size());
-  return {kind, tensor.rows, tensor.cols, 0, buffer.data()};
-}
-
-Matrix ModelWeights::matrix_for(Precision precision, const TensorView& tensor) {
-  if (!converts(precision) || weight_kind(tensor.kind) == converted_kind(precision)) {
-    return in_place(tensor);
-  }
-  const WeightKind kind = converted_kind(precision);
+Matrix ModelWeights::place(Precision precision, const TensorView& tensor) {
+  const WeightKind kind = kind_for(precision, tensor);
   const std::string key = tensor.name + " as " + name_of(kind);
-  const auto found = converted_.find(key);
-  if (found != converted_.end()) return found->second;
-  return converted_.emplace(key, converted(tensor, kind)).first->second;
+  const auto found = placed_.find(key);
+  if (found != placed_.end()) return found->second;
+
+  Matrix matrix = stored(tensor);
+  std::byte* out = arena_.data() + arena_used_;
+  const std::size_t bytes = placed_bytes(tensor, kind);
+  arena_used_ += bytes;
+  if (kind == matrix.kind) {
+    std::ranges::copy(tensor.bytes, out);
+    bytes_by_kind_[name_of(kind)] += static_cast<int64_t>(tensor.bytes.size());
+  } else {
+    if (!convert(matrix, kind, reinterpret_cast<uint16_t*>(out))) {
+      throw core::Error(core::ErrorType::model,
+                        "Tensor '" + tensor.name +
+                            "' has weights that are too large for fp16. Use bf16 as the 16-bit "
+                            "precision.");
+    }
+    matrix.kind = kind;
+    matrix.group = 0;
+    bytes_by_kind_[std::string(name_of(kind)) + " (converted)"] += static_cast<int64_t>(bytes);
+  }
+  matrix.tiles = out;
+  return placed_.emplace(key, matrix).first->second;
 }
 
 WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file) {
@@ -302,14 +310,14 @@ WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file)
   }
   for (int layer = 0; layer < file.shape().layers; ++layer) {
     const auto matrix = [&](const char* part) {
-      return matrix_for(precision, file.layer_tensor(layer, part));
+      return place(precision, file.layer_tensor(layer, part));
     };
     set.layers.push_back({matrix("qkv"), matrix("o"), matrix("gate_up"), matrix("down"),
                           file.layer_tensor(layer, "attn_norm").floats().data(),
                           file.layer_tensor(layer, "mlp_norm").floats().data()});
   }
-  set.head = matrix_for(precision, file.head());
-  set.embedding = matrix_for(precision, file.embedding());
+  set.head = place(precision, file.head());
+  set.embedding = place(precision, file.embedding());
   set.final_norm = file.tensor("final_norm").floats().data();
   set.layer_input = layer_activation(precision);
   set.head_input = head_activation(precision, set.head.kind);

@@ -27,28 +27,29 @@ struct WeightSet {
   const float* final_norm = nullptr;
 };
 
-// Weight sets over one packed file. Tensors are read in place; for fp16 and bf16 they are converted
-// into memory of this object where the file stores another kind, once for all sets that ask for it.
-// The file must outlive it.
+// Weight sets over one packed file. Every matrix is copied once, in the order of its use, into one
+// stretch of memory with large pages: a stream from there runs a tenth faster than from the mapped
+// file. For fp16 and bf16 it is converted on the way where the file stores another kind. Sets share
+// the copies. Norms are read from the file, which must outlive this object.
 class ModelWeights {
  public:
   // Throws core::Error: `unsupported` where the file cannot serve a precision, `model` where a
   // shape does not suit the kernels; both name the tensor.
   ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions);
 
-  // Bytes that the constructor would take for conversions.
+  // Bytes that the constructor would take for the matrices.
   static double bytes_needed(const core::PackedFile& file, std::span<const Precision> precisions);
 
   const WeightSet& set(Precision precision) const;  // throws std::invalid_argument if not loaded
   const std::map<std::string, int64_t>& bytes_by_kind() const { return bytes_by_kind_; }
 
  private:
-  Matrix converted(const core::TensorView& tensor, WeightKind kind);
-  Matrix matrix_for(Precision precision, const core::TensorView& tensor);
+  Matrix place(Precision precision, const core::TensorView& tensor);
   WeightSet build(Precision precision, const core::PackedFile& file);
 
-  std::map<std::string, Matrix> converted_;  // by tensor and kind
-  std::vector<Buffer> buffers_;
+  Buffer arena_;
+  std::size_t arena_used_ = 0;
+  std::map<std::string, Matrix> placed_;  // by tensor and kind
   std::map<Precision, WeightSet> sets_;
   std::map<std::string, int64_t> bytes_by_kind_;
 };
