@@ -8,7 +8,10 @@ import pytest
 
 from tests.conformance.served import Served, plain, tokens
 
-CLEAR_MARGIN = 0.01
+# Logits this far apart keep their order when a row is computed alone or among others; an engine
+# that promises the same bits either way needs none of it. bf16 has 8 bits for a logit.
+CLEAR_MARGIN = {"bf16": 0.1}
+USUAL_MARGIN = 0.01
 
 
 def test_forward(served: Served) -> None:
@@ -107,8 +110,9 @@ def test_score_predicts_what_decoding_chose(served: Served) -> None:
             prompts, outputs, score(served, texts, precision, precision), strict=True
         ):
             start = len(prompt) - 1
+            clear = CLEAR_MARGIN.get(precision, USUAL_MARGIN)
             for offset, token in enumerate(output):
-                if columns["margin"][start + offset] > CLEAR_MARGIN:
+                if columns["margin"][start + offset] > clear:
                     assert columns["top1"][start + offset] == token
                     compared += 1
         assert compared > 20
