@@ -167,11 +167,14 @@ def test_a_context_length_that_no_prompt_fits_is_not_applicable_and_no_failure(
     assert [group["applicable"] for group in plan["groups"]] == [True, False]
 
 
-def test_more_blocks_are_measured_while_time_is_left(folder: SweepFolder) -> None:
-    # Without noise every comparison is decided at once; with it, the A/A-like ones are not.
-    main(folder.overrides("schedule.budget_s=8", "stats.min_effect=0.0001", noise=0.3))
+def test_without_a_budget_blocks_are_measured_until_the_intervals_are_narrow(
+    folder: SweepFolder,
+) -> None:
+    assert main(folder.overrides("schedule.budget_s=null", "stats.target=0.25")) == OK
     blocks = {record["block"] for record in folder.records().values()}
     assert len(blocks) > 6
+    (group,) = json.loads((folder.results / "summary.json").read_text(encoding="utf-8"))["groups"]
+    assert group["widest_half_width"] <= 0.25
 
 
 @pytest.mark.parametrize("seed", range(3))
