@@ -105,7 +105,7 @@ std::vector<float> product(const KernelTable& table, const Weights& w, const Pac
 }
 
 bool same_bits(const float* a, const float* b, std::size_t count) {
-  return std::memcmp(a, b, count * sizeof(float)) == 0;
+  return count == 0 || std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
 // Relative error (norm) of y against Σ w·x in float64, with x as it was packed.
