@@ -1,12 +1,12 @@
-// Micro-benchmarks of the matrix products, two threads, weights streamed from memory: 256 MiB of
-// them, far beyond the caches. Beside them the rate at which the same threads can read the same
-// bytes, and the time to pack one row.
+// Micro-benchmarks of the matrix products on two threads: weights streamed from memory (256 MiB,
+// far beyond the caches) and weights that stay in the second-level cache (256 KiB, the arithmetic
+// alone). Beside them the rate at which the same threads read the same bytes, and the time to pack
+// one row.
 //
-//   kernels_bench --benchmark_filter='avx512/.*/576'
+//   kernels_bench --benchmark_filter='read|avx512/.*/cols:576'
 //
-// A name is instruction set / kernel / columns / rows of activations. Counters: GB/s of weights,
-// GMAC/s, T(n)/T(1) against the same kernel at one row (run before it), and the share of the read
-// rate.
+// Counters: GB/s of weights, GMAC/s, T(n)/T(1) against the same kernel at one row (run before it),
+// and the share of the read rate. Alone on the machine; figures of a busy one mean nothing.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -80,7 +80,8 @@ void product(benchmark::State& state, const KernelTable* table, WeightKind weigh
              ActivationKind activations, const std::string& name) {
   const int rows = static_cast<int>(state.range(1));
   Matrix matrix{weights, 0, static_cast<int>(state.range(0)), 32, weight_bytes()};
-  const int tiles = static_cast<int>(kWeightBytes / matrix.tile_bytes());
+  const std::size_t total = static_cast<std::size_t>(state.range(2)) << 10;
+  const int tiles = static_cast<int>(total / matrix.tile_bytes());
   matrix.rows = tiles * kTileRows;
 
   std::vector<float> values(static_cast<std::size_t>(rows) * matrix.cols);
@@ -115,12 +116,13 @@ void product(benchmark::State& state, const KernelTable* table, WeightKind weigh
   const double bytes = tiles_read * static_cast<double>(matrix.tile_bytes());
   const double products = tiles_read * kTileRows * matrix.cols * rows;
   static std::map<std::string, double> one_row;
-  const std::string key = name + std::to_string(matrix.cols);
+  const std::string key = name + std::to_string(matrix.cols) + "/" + std::to_string(total);
   if (rows == 1) one_row[key] = seconds;
   state.counters["GB/s"] = bytes / seconds / 1e9;
   state.counters["GMAC/s"] = products / seconds / 1e9;
   if (one_row.contains(key)) state.counters["T(n)/T(1)"] = seconds / one_row[key];
-  if (read_rate() > 0.0) state.counters["of_read"] = bytes / seconds / 1e9 / read_rate();
+  if (read_rate() > 0.0 && total == kWeightBytes)
+    state.counters["of_read"] = bytes / seconds / 1e9 / read_rate();
 }
 
 void packing(benchmark::State& state, const KernelTable* table, ActivationKind activations) {
@@ -167,7 +169,9 @@ void register_all() {
       const std::string name = std::string(isa) + "/" + pair.name;
       benchmark::RegisterBenchmark(name.c_str(), product, table, pair.weights, pair.activations,
                                    name)
-          ->ArgsProduct({{576, 1536}, {1, 2, 4, 8, 16, 64}})
+          ->ArgNames({"cols", "rows", "KiB"})
+          ->ArgsProduct({{576, 1536}, {1, 2, 4, 8, 16, 64}, {kWeightBytes >> 10}})
+          ->ArgsProduct({{576}, {1, 2, 4, 8, 16, 64}, {256}})
           ->Threads(kThreads)
           ->UseRealTime()
           ->Unit(benchmark::kMillisecond);
