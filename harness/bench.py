@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from backends.client import WorkerFailure
+from backends.tokenizer import TokenizerError
 from harness import environment, plan
 from harness.config import Settings
 from harness.errors import ConfigError
@@ -104,7 +105,12 @@ def max_context(workload: Workload, group: Group, max_position: int) -> int:
 
 def read_workload(settings: Settings, model: ModelFile) -> Workload:
     """Load the workload for a model. Raises ConfigError."""
-    return load_workload(settings.config["workload"], Tokenizer(model.metadata), model.metadata)
+    try:
+        return load_workload(
+            settings.config["workload"], Tokenizer(model.metadata), model.metadata
+        )
+    except TokenizerError as error:
+        raise ConfigError(f"{model.path}: {error}") from error
 
 
 def prepare(

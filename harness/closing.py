@@ -12,8 +12,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-ARMS = ("baseline", "quantization", "speculation", "combined")
-
 
 def show(summary: Mapping[str, Any], console: Console) -> None:
     """Print a summary for a reader at a terminal."""
@@ -22,14 +20,13 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
     arm = f" ({verdict['arm']})" if verdict.get("arm") else ""
     _line(console, f"\nVerdict: {verdict['decision']}{chosen}{arm}")
     for title, key in (("because", "reasons"), ("on condition that", "conditions")):
-        for finding in verdict.get(key) or []:
+        for finding in verdict[key]:
             _line(console, f"  {title}: {_text(finding)}")
     if verdict.get("next_measurement"):
         _line(console, f"  next: {_text(verdict['next_measurement'])}")
     for group in summary["groups"]:
         console.print(_three_way(summary, group))
-    failures = summary.get("failures") or []
-    for failure in failures:
+    for failure in summary["failures"]:
         _line(
             console,
             f"Failed: {failure['method_id']} in {failure['group']} block {failure['block']}: "
@@ -38,39 +35,45 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
 
 
 def _three_way(summary: Mapping[str, Any], group: Mapping[str, Any]) -> Table:
-    """One row an arm: the method that stands for it, its rate and its speedup with intervals."""
+    """One row an arm: the method that stands for it, its rate and its speedups with intervals.
+
+    An arm's method was picked among many, so its speedups are those estimated on blocks that did
+    not pick it. An interval that holds 1 says that the arm may not be faster at all.
+    """
     table = Table(
         title=f"{group['name']}, {group['blocks']} blocks",
         title_justify="left",
-        box=box.SIMPLE,
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
-    for column in ("arm", "method", "tok/s", "speedup", "decision"):
-        table.add_column(column, justify="right" if column in ("tok/s", "speedup") else "left")
+    for column in ("arm", "method"):
+        table.add_column(column)
+    for column in ("tok/s", "decode speedup", "end to end"):
+        table.add_column(column, justify="right", no_wrap=True)
     methods = {
         method["method_id"]: method
         for method in summary["methods"]
-        if method["group"] == group["name"] and method.get("role") != "noise"
+        if method["group"] == group["name"] and method["role"] != "noise"
     }
-    picked = {arm["arm"]: arm for arm in summary.get("arms", ()) if arm["group"] == group["name"]}
-    for arm in ARMS:
-        method_id = group["baseline"] if arm == "baseline" else picked.get(arm, {}).get("method_id")
-        method = methods.get(method_id or "")
-        if method is None:
-            continue
-        # The speedup of a pick comes from blocks that did not pick it.
-        speedup = picked.get(arm, {}).get("speedup") or method.get("speedup")
-        table.add_row(
-            arm,
-            method["name"],
-            _interval(method.get("output_throughput"), 1),
-            "1" if arm == "baseline" else _interval(speedup, 3),
-            str(method.get("decision") or method["status"]),
-        )
+    baseline = methods.get(group["baseline"])
+    if baseline:
+        rate = _interval(baseline["output_throughput"], 0)
+        table.add_row("baseline", baseline["name"], rate, "1", "1")
+    for arm in summary["arms"]:
+        method = methods.get(arm["method_id"] or "")
+        if arm["group"] == group["name"] and method:
+            table.add_row(
+                arm["arm"],
+                method["name"],
+                _interval(method["output_throughput"], 0),
+                _interval(arm["speedup"], 2),
+                _interval(arm["end_to_end_speedup"], 2),
+            )
     return table
 
 
 def _interval(value: Mapping[str, Any] | None, digits: int) -> str:
-    if not value or value.get("mean") is None:
+    if value is None or value["mean"] is None:
         return "-"
     low, high = (
         "?" if value[key] is None else f"{value[key]:.{digits}f}" for key in ("ci_low", "ci_high")

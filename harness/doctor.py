@@ -10,6 +10,7 @@ import argparse
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _workers(settings)
     yield _compiler()
     yield _model(settings)
-    yield _folder("data.root", settings.data_root, writable=False)
-    yield _folder("results_root", settings.results.parent, writable=True)
+    yield _readable("data.root", settings.data_root)
+    yield _writable("results_root", settings.results.parent)
     yield _memory()
     yield _disk(settings.results.parent)
     yield _cores()
@@ -93,15 +94,27 @@ def _model(settings: Settings) -> Finding:
     return Finding("model", True, f"{model.name} in {model.path}")
 
 
-def _folder(what: str, path: Path, *, writable: bool) -> Finding:
-    existing = path
-    while writable and not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    mode = os.R_OK | os.X_OK | (os.W_OK if writable else 0)
-    good = existing.is_dir() and os.access(existing, mode)
-    verb = "written to" if writable else "read"
-    detail = f"{path.resolve()} can{'' if good else 'not'} be {verb}"
+def _readable(what: str, path: Path) -> Finding:
+    good = path.is_dir() and os.access(path, os.R_OK | os.X_OK)
+    detail = f"{path.resolve()} can{'' if good else 'not'} be read"
     return Finding(what, good, detail, f"set {what}=FOLDER")
+
+
+def _writable(what: str, path: Path) -> Finding:
+    """The folder may still be to be made; what can be tried is its nearest one that exists."""
+    try:
+        with tempfile.TemporaryFile(dir=_existing(path)):
+            pass
+    except OSError as error:
+        detail = f"{path.resolve()} cannot be written to: {error.strerror}"
+        return Finding(what, False, detail, f"set {what}=FOLDER")
+    return Finding(what, True, f"{path.resolve()} can be written to")
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
 
 
 def _memory() -> Finding:
@@ -111,9 +124,7 @@ def _memory() -> Finding:
 
 
 def _disk(path: Path) -> Finding:
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    free = shutil.disk_usage(path).free
+    free = shutil.disk_usage(_existing(path)).free
     detail = f"{free / 2**30:.1f} GiB free for results"
     return Finding("disk", free >= LEAST_DISK_BYTES, detail, "set results_root=FOLDER")
 

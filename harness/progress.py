@@ -30,7 +30,7 @@ class ProgressDisplay:
         self._task: TaskID | None = None
         if console.is_terminal:
             self._bar = Progress(
-                BarColumn(20),
+                BarColumn(12),
                 TextColumn("{task.percentage:>3.0f}%"),
                 TextColumn("{task.description}", markup=False),
                 console=console,
@@ -50,23 +50,25 @@ class ProgressDisplay:
 
     def block_begins(self, group: Group, block: int, cells: int, left_s: float | None) -> None:
         """Remember the block and the seconds left."""
-        self._block = f"{group.name} block {block}"
-        self._left = "" if left_s is None else f", about {duration(left_s)} left"
+        self._block = f"block {block} of {group.name}"
+        self._left = "" if left_s is None else f"about {duration(left_s)} left"
         self._block_cells = cells
         self._cells_begun = 0
         self._total = max(self._total, self._done + cells)
-        if not self._bar and block == 0:
-            self._print(f"{group.name}: measuring {cells} cells a block.")
+        if not self._bar:
+            left = f"; {self._left}" if self._left else ""
+            self._print(f"{group.name} block {block}: measuring {cells} cells{left}.")
 
     def cell_begins(self, cell: Cell) -> None:
         """Show the present cell."""
         again = " (A/A)" if cell.role == "noise" else ""
+        left = f"{self._left}: " if self._left else ""
         if self._bar is not None and self._task is not None:
             self._bar.update(
                 self._task,
                 completed=self._done + self._cells_begun,
                 total=self._total,
-                description=f"{self._block}: {cell.method.method_id}{again}{self._left}",
+                description=f"{left}{cell.method.method_id}{again}, {self._block}",
                 refresh=True,
             )
         self._cells_begun += 1
@@ -77,13 +79,14 @@ class ProgressDisplay:
         for trial in trials:
             if not trial.ok:
                 error = trial.record["error"]
+                again = " (A/A)" if trial.cell.role == "noise" else ""
                 self._print(
-                    f"{group.name} block {block}: {trial.cell.method.method_id} failed: "
+                    f"{group.name} block {block}: {trial.cell.method.method_id}{again} failed: "
                     f"{error['message']}"
                 )
         if not self._bar:
             took = duration(took_s)
-            self._print(f"{group.name} block {block}: {len(trials)} cells in {took}{self._left}.")
+            self._print(f"{group.name} block {block}: {len(trials)} cells in {took}.")
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -8,6 +8,7 @@ The same command again goes on where an interrupted one stopped.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -28,13 +29,15 @@ from harness.schedule import Schedule
 from harness.workers import WorkerPool
 from reports import build as report
 
-OK, CELLS_FAILED, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 2, 130
+PLAIN_WIDTH = 140
+OK, CELLS_FAILED, BAD_CONFIGURATION, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     started = time.monotonic()
-    console = Console(highlight=False)
+    # Without a terminal there is no width to keep to, and tables are easier read unbroken.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     statuses: list[int] = []
 
     def task(cfg: DictConfig) -> None:
@@ -46,6 +49,10 @@ def main(argv: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"Error: {error}", file=sys.stderr)
         return BAD_CONFIGURATION
+    except BrokenPipeError:
+        # Whoever read the output has gone (`... --help | head`); there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     except KeyboardInterrupt:
         print(
             "Interrupted. Finished blocks are kept; the same command goes on from there.",

@@ -32,6 +32,7 @@ class Settings:
     """What the fake does. Methods are named as in `label`, e.g. `fp16` or `w4a16+self-w4a4`."""
 
     build: str = "fake-1"
+    seed: int = 0
     precisions: list[str] = field(default_factory=lambda: list(STEP_S))
     noise: float = 0.01  # standard deviation of a trial's slowness, log scale
     heavy_tail: float = 0.0  # chance that a trial is three times slower
@@ -120,7 +121,7 @@ class FakeWorker:
             self.held.clear()
         time.sleep(self.settings.nap_s)
         self.trials += 1
-        rng = random.Random(f"{self.trials}/{name}")
+        rng = random.Random(f"{self.settings.seed}/{self.trials}/{name}")
         slow = 1.0 + self.settings.drift * self.trials
         slow *= 2.718281828 ** rng.gauss(0, self.settings.noise)
         if rng.random() < self.settings.heavy_tail:
