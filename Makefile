@@ -13,7 +13,7 @@ WORKER := build/native/worker/specquant-worker
 NATIVE_SOURCES := $(shell find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name 'CMakeLists.txt')
 ENVIRONMENT := $(VENV)/.installed
 
-.PHONY: help setup bench test test-native test-python lint format native bench-native test-sanitize fuzz clean
+.PHONY: help setup backends backend-llama-cpp backend-transformers test-backends bench test test-native test-python lint format native bench-native test-sanitize fuzz clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -81,6 +81,24 @@ test-sanitize: ## The native tests under ASan + UBSan, then under TSan
 	cmake -S native -B build/tsan -G Ninja -DSPECQUANT_SANITIZE=thread -DCMAKE_BUILD_TYPE=Release > /dev/null
 	cmake --build build/tsan -j $(JOBS)
 	ctest --test-dir build/tsan --output-on-failure
+
+backends: backend-llama-cpp backend-transformers ## The environments of all optional backends
+
+backend-llama-cpp: .venvs/llama_cpp/.installed ## llama.cpp, built for this processor (five minutes)
+.venvs/llama_cpp/.installed: backends/requirements/llama_cpp.txt
+	@tools/system-packages.sh build
+	@test -x .venvs/llama_cpp/bin/python || $(PYTHON) -m venv .venvs/llama_cpp
+	CMAKE_ARGS="-DGGML_NATIVE=ON" CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) .venvs/llama_cpp/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+backend-transformers: .venvs/transformers/.installed ## Hugging Face transformers with PyTorch for the CPU
+.venvs/transformers/.installed: backends/requirements/transformers.txt
+	@test -x .venvs/transformers/bin/python || $(PYTHON) -m venv .venvs/transformers
+	.venvs/transformers/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+test-backends: setup ## The conformance suite on every optional backend that is installed
+	$(PY) -m pytest -m backend tests/conformance
 
 clean: ## Remove what was built (results and models stay)
 	rm -rf build

@@ -23,7 +23,7 @@ from harness.derive import SCHEMA_VERSION, RecordError
 class Curve:
     """T(n): median seconds of one forward of n rows a sequence."""
 
-    backend: str
+    worker: str
     model: str
     precision: str
     mask: str
@@ -55,7 +55,7 @@ def read_curves(results: Path) -> list[Curve]:
             raise ValueError(f"schema_version {content['schema_version']}")
         return [
             Curve(
-                str(entry["backend"]), str(entry["model"]), str(entry["precision"]),
+                str(entry["worker"]), str(entry["model"]), str(entry["precision"]),
                 str(entry["mask"]), int(entry["context"]), int(entry["batch"]),
                 {int(n): median(map(float, times)) for n, times in entry["times"].items()},
             )
@@ -123,7 +123,7 @@ def _acceptance_source(
     same = [
         other for other in rows
         if other is not row and other["per_position_acceptance_rates"]
-        and all(other[a] == row[a] for a in ("backend", "precision", "kv_precision", "drafter"))
+        and all(other[a] == row[a] for a in ("worker", "precision", "kv_precision", "drafter"))
         and other["shape"].get("gamma", 0) >= gamma > 0
     ]  # fmt: skip
     return max(same, key=lambda other: int(other["shape"]["gamma"]), default=row)
@@ -132,11 +132,11 @@ def _acceptance_source(
 def _curve(
     curves: Sequence[Curve], row: Mapping[str, Any], model: str, precision: str
 ) -> Curve | None:
-    """The curve of the row's backend and batch whose context is nearest."""
+    """The curve of the row's worker and batch whose context is nearest."""
     found = [
         c for c in curves
-        if (c.backend, c.model, c.precision, c.batch, c.mask)
-        == (row["backend"], model, precision, row["batch_size"], "chain")
+        if (c.worker, c.model, c.precision, c.batch, c.mask)
+        == (row["worker"], model, precision, row["batch_size"], "chain")
     ]  # fmt: skip
     wanted = 1 if row["context_length"] == "natural" else int(row["context_length"])
     return min(found, key=lambda c: abs(math.log(max(c.context, 1) / wanted)), default=None)

@@ -63,7 +63,7 @@ def _curves(bench: Bench, group: Group, backend: str) -> list[dict[str, Any]]:
         except WorkerFailure:
             continue
         kept = {key: answer[key] for key in ("times", "bandwidth_bytes_s", "bytes_per_token")}
-        curves.append({"backend": backend, **question, **kept})
+        curves.append({"worker": backend, **question, **kept})
     return curves
 
 

@@ -14,26 +14,26 @@ WORDS = {"faster": "help", "slower": "eat", "equal": "multiply", "undecided": "u
 
 
 def interactions(group: Group) -> list[dict[str, Any]]:
-    """A row for each backend, quantized precision, drafter and shape of the group.
+    """A row for each worker, quantized precision, drafter and shape of the group.
 
-    I = S_combined / (S_quantization · S_speculation), all four cells on the same backend: on the
+    I = S_combined / (S_quantization · S_speculation), all four cells on the same worker: on the
     log scale combined − quantization − speculation + plain. The rows of a group are one family.
     A row without one of its parts has null figures and the reason.
     """
     axes = {_axes(group.cell(key)): key for key in group.trials if key[1] != "noise"}
     base_precision = group.cell(group.baseline)["precision"]
     rows, contrasts = [], list[Contrast]()
-    for backend, kv, precision, drafter, shape in _wanted(axes, base_precision):
+    for worker, kv, precision, drafter, shape in _wanted(axes, base_precision):
         parts = {
-            "combined": axes.get((backend, kv, precision, drafter, shape)),
-            "quantization": axes.get((backend, kv, precision, *_PLAIN)),
-            "speculation": axes.get((backend, kv, base_precision, drafter, shape)),
-            "plain": axes.get((backend, kv, base_precision, *_PLAIN)),
+            "combined": axes.get((worker, kv, precision, drafter, shape)),
+            "quantization": axes.get((worker, kv, precision, *_PLAIN)),
+            "speculation": axes.get((worker, kv, base_precision, drafter, shape)),
+            "plain": axes.get((worker, kv, base_precision, *_PLAIN)),
         }
         reason = _missing(group, parts)
         row: dict[str, Any] = {
             "group": group.name,
-            "backend": backend,
+            "worker": worker,
             "precision": precision,
             "drafter": json.loads(drafter),
             "shape": json.loads(shape),
@@ -61,23 +61,23 @@ _PLAIN = (json.dumps({"kind": "none"}), json.dumps({"kind": "none"}))
 def _axes(cell: Mapping[str, Any]) -> _Axes:
     drafter, shape = (json.dumps(cell[axis], sort_keys=True) for axis in ("drafter", "shape"))
     return (
-        str(cell.get("backend")), str(cell.get("kv_precision")), str(cell["precision"]),
+        str(cell.get("worker")), str(cell.get("kv_precision")), str(cell["precision"]),
         drafter, shape,
     )  # fmt: skip
 
 
 def _wanted(axes: Mapping[_Axes, Key], base_precision: str) -> list[_Axes]:
-    """Each quantized precision with each drafter and shape of the same backend.
+    """Each quantized precision with each drafter and shape of the same worker.
 
     A drafter that computes what the target computes is no drafter, and is left out.
     """
     targets = dict.fromkeys(a[:3] for a in axes if a[2] != base_precision)
     drafts = dict.fromkeys((a[0], a[1], a[3], a[4]) for a in axes if a[3:] != _PLAIN)
     return [
-        (backend, kv, precision, drafter, shape)
-        for backend, kv, precision in targets
-        for other_backend, other_kv, drafter, shape in drafts
-        if (backend, kv) == (other_backend, other_kv) and not _same(precision, drafter)
+        (worker, kv, precision, drafter, shape)
+        for worker, kv, precision in targets
+        for other_worker, other_kv, drafter, shape in drafts
+        if (worker, kv) == (other_worker, other_kv) and not _same(precision, drafter)
     ]
 
 

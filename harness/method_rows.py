@@ -17,8 +17,8 @@ from harness.stats import Interval, decide, mad_outliers, wilson
 from harness.vocabulary import quantized
 
 AXES = (
-    "method_id", "name", "arm", "role", "model", "workload", "backend", "device", "weight_format",
-    "precision", "compute_dtype", "kv_precision", "drafter", "shape", "acceptance", "synthetic",
+    "method_id", "name", "arm", "role", "model", "workload", "backend", "worker", "device",
+    "weight_format", "precision", "compute_dtype", "kv_precision", "drafter", "shape", "acceptance", "synthetic",
     "batch_size", "context_length",
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ SUMS = ("positions", "agree", "kl_sum", "nll_sum", "ref_nll_sum")
 
 
 def plain_target(group: Group, key: Key) -> Key | None:
-    """The method's target without a drafter: same backend and precisions. None if not in the group.
+    """The method's target without a drafter: same worker and precisions. None if not in the group.
 
     A plain method is its own target.
     """
@@ -31,7 +31,7 @@ def plain_target(group: Group, key: Key) -> Key | None:
 
 
 def _target_axes(cell: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(cell.get(axis) for axis in ("backend", "precision", "kv_precision", "head"))
+    return tuple(cell.get(axis) for axis in ("worker", "precision", "kv_precision", "head"))
 
 
 def clusters(scores: Iterable[Mapping[str, Any]]) -> FloatArray:

@@ -124,9 +124,12 @@ def cell_json(cell: Cell, setting: Setting, loaded: LoadedWorker | None) -> dict
         "quantized_drafter": method.quantized_drafter,
         "model": setting.model_name,
         "workload": setting.workload_name,
-        "backend": method.backend,
+        # Two workers of one backend may hold the model in different weight formats.
+        "backend": loaded.hello["backend"] if loaded else method.backend,
+        "worker": method.backend,
         "device": device.get("name"),
-        "weight_format": setting.model.get("weight_format"),
+        "weight_format": answer.get("model", {}).get("weight_format")
+        or setting.model.get("weight_format"),
         "precision": method.precision,
         "compute_dtype": answer.get("compute_dtype", {}).get(method.precision),
         "kv_precision": method.kv_precision,

@@ -119,6 +119,7 @@ def cell(
         "model": MODEL,
         "workload": WORKLOAD,
         "backend": "native",
+        "worker": "native",
         "device": "fake-cpu",
         "weight_format": "q4_1" if quantized else "f16",
         "precision": precision,

@@ -23,7 +23,7 @@ def row(method_id: str, precision: str, drafter: Any, gamma: int, rates: list[fl
         speedup: float) -> dict[str, Any]:  # fmt: skip
     shape = {"kind": "chain", "gamma": gamma} if gamma else {"kind": "none"}
     return {
-        "method_id": method_id, "backend": "native", "precision": precision,
+        "method_id": method_id, "worker": "native", "precision": precision,
         "kv_precision": "kv16", "drafter": drafter, "shape": shape, "batch_size": 1,
         "context_length": "natural", "per_position_acceptance_rates": rates,
         "speedup": {"mean": speedup},
@@ -83,7 +83,7 @@ def test_predictions_of_a_whole_folder_are_near_what_was_measured(tmp_path: Path
     folder = Folder(FakeWorld(groups=(GroupSpec(1, "natural", (2, 3, 5), 4),))).write(tmp_path)
     rows = (1, 3, 4, 6)
     curves = [
-        {"backend": "native", "model": "target", "precision": name, "mask": "chain",
+        {"worker": "native", "model": "target", "precision": name, "mask": "chain",
          "context": 128, "batch": 1, "bandwidth_bytes_s": 5e10, "bytes_per_token": 1,
          "times": {str(n): [STEP_S[name] * (1 + ROW_SHARE[name] * (n - 1))] for n in rows}}
         for name in STEP_S
