@@ -1,7 +1,8 @@
 """Worker on llama.cpp (llama-cpp-python), on the CPU: one weight format a process.
 
-Plain greedy decoding and the library's own prompt lookup. Its loop is Python, whose share of a round
-is some ten microseconds a sequence; a round of the demo model takes milliseconds.
+Plain greedy decoding and the library's own prompt lookup. Its loop is Python, whose share of a
+round is some ten microseconds a sequence; a round of the demo model takes milliseconds. Every
+prefill is computed anew, also where the request would let it be shared.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +20,19 @@ import llama_cpp
 import numpy as np
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from backends.decoding import decode
-from backends.llama_cpp_model import PRECISION_OF, WEIGHT_FORMATS, LlamaCppModel, make_gguf
+from backends import llama_cpp_log
+from backends.decoding import Propose, decode
+from backends.llama_cpp_model import LlamaCppModel, Settings
+from backends.llama_cpp_weights import COMPUTE_DTYPE, PRECISION_OF, WEIGHT_FORMATS, make_gguf
 from backends.pack.errors import CheckpointError
 from backends.pack.packed import PackedFile
-from backends.protocol import ForwardRequest, LoadRequest, RequestError, RunRequest
+from backends.protocol import MAX_DRAFTED, ForwardRequest, LoadRequest, RequestError, RunRequest
 from backends.worker import Engine, peak_bytes, serve
 
 _BANDWIDTH_BYTES = 256 * 1024 * 1024
-COMPUTE_DTYPE = {
-    "f16": "f16 activations, sums as ggml chooses (f32 on x86)",
-    "q8_0": "8-bit activations in groups of 32 (Q8_0), f32 sums",
-    "q4_0": "8-bit activations in groups of 32 (Q8_0), f32 sums",
-    "q4_1": "8-bit activations in groups of 32 (Q8_1), f32 sums",
-}
+_BANDWIDTH_PASSES = 5
+_KV_BYTES = 2
+"""Of one number in the cache, which is f16."""
 
 
 class LlamaCppEngine(Engine):
@@ -40,13 +41,12 @@ class LlamaCppEngine(Engine):
     backend = "llama_cpp"
     version = f"llama-cpp-python {llama_cpp.__version__}"
 
-    def __init__(
-        self, weight_format: str, *, threads: int, flash_attention: bool, repack: bool
-    ) -> None:
+    def __init__(self, weight_format: str, settings: Settings) -> None:
+        llama_cpp_log.quiet()
+        llama_cpp.llama_backend_init()
         self._format = weight_format
-        self._threads = threads
-        self._flash_attention = flash_attention
-        self._repack = repack
+        self._precision = PRECISION_OF[weight_format]
+        self._settings = settings
         self._model: LlamaCppModel | None = None
 
     def device(self) -> dict[str, Any]:
@@ -54,16 +54,14 @@ class LlamaCppEngine(Engine):
         return {
             "kind": "cpu",
             "name": _cpu_name(),
-            "threads": self._threads,
-            "flash_attention": self._flash_attention,
-            "repack": self._repack,
+            **self._settings._asdict(),
             "system_info": llama_cpp.llama_print_system_info().decode().strip(),
         }
 
     def capabilities(self) -> dict[str, Any]:
         """The precision that the weight format computes; prompt lookup as the one drafter."""
         return {
-            "precisions": [PRECISION_OF[self._format]],
+            "precisions": [self._precision],
             "drafters": ["none", "ngram"],
             "shapes": ["none", "chain"],
             "acceptance": ["greedy"],
@@ -82,44 +80,58 @@ class LlamaCppEngine(Engine):
             metadata = PackedFile(packed).metadata
         except CheckpointError as error:
             raise RequestError("model", str(error)) from error
+        gguf = self._gguf(packed, metadata)
+        model = LlamaCppModel(
+            gguf,
+            self._settings,
+            max_context=request["max_context"],
+            max_batch=request["max_batch"],
+        )
+        self.close()
+        self._model = model
+        return self._description(metadata, gguf, request["max_context"] * request["max_batch"])
+
+    def _gguf(self, packed: Path, metadata: Mapping[str, Any]) -> Path:
+        """The GGUF in this worker's weight format, made beside the packed file if need be."""
         source = packed.parent / str(metadata["source"]["file"])
         if not source.exists():
             raise RequestError(
-                "model", f"{source}: the GGUF that {packed} was made from is missing."
+                "model",
+                f"{source} is missing: llama.cpp reads the GGUF that {packed} was made from. "
+                "Put it there.",
             )
-        gguf = source
-        if self._format != metadata["weight_format"]:
-            gguf = make_gguf(source, self._format, packed.parent / "llama_cpp")
-        model = LlamaCppModel(
-            gguf,
-            max_context=request["max_context"],
-            max_batch=request["max_batch"],
-            threads=self._threads,
-            flash_attention=self._flash_attention,
-            repack=self._repack,
-        )
-        if self._model:
-            self._model.close()
-        self._model = model
-        precision = PRECISION_OF[self._format]
-        kv_bytes = 2 * 2 * metadata["num_layers"] * metadata["num_kv_heads"] * metadata["head_dim"]
-        repacked = ", repacked" if self._repack else ""
+        if self._format == metadata["weight_format"]:
+            return source
+        # The hash tells two files of one name apart.
+        name = f"{packed.stem}.{metadata['content_hash'][:12]}.{self._format}.gguf"
+        target = packed.parent / "llama_cpp" / name
+        if not target.exists():
+            make_gguf(source, self._format, target)
+        return target
+
+    def _description(
+        self, metadata: Mapping[str, Any], gguf: Path, cached_tokens: int
+    ) -> dict[str, Any]:
+        """The answer to `load`."""
+        assert self._model is not None
+        per_token = 2 * metadata["num_layers"] * metadata["num_kv_heads"] * metadata["head_dim"]
+        repacked = ", repacked" if self._settings.repack else ""
         return {
             "memory": {
-                "weight_bytes": {self._format: model.bytes},
-                "kv_bytes": kv_bytes * request["max_context"] * request["max_batch"],
+                "weight_bytes": {self._format: self._model.bytes},
+                "kv_bytes": _KV_BYTES * per_token * cached_tokens,
                 "peak_bytes": peak_bytes(),
             },
             "proof": {
-                precision: {
+                self._precision: {
                     "kernels": [f"ggml mul_mat {self._format} of {gguf.name}{repacked}"],
-                    "bytes_per_token": model.bytes,
+                    "bytes_per_token": self._model.bytes,
                 }
             },
-            "compute_dtype": {precision: COMPUTE_DTYPE[self._format]},
+            "compute_dtype": {self._precision: COMPUTE_DTYPE[self._format]},
             "model": {
                 "name": metadata["name"],
-                "vocab_size": model.vocabulary,
+                "vocab_size": self._model.vocabulary,
                 "max_position": metadata["max_position"],
                 "content_hash": metadata["content_hash"],
                 "weight_format": self._format,
@@ -129,61 +141,79 @@ class LlamaCppEngine(Engine):
     def run(self, request: RunRequest) -> Mapping[str, Any]:
         """Greedy decoding, with prompt lookup where the method asks for it."""
         assert self._model is not None
-        drafter = request["method"]["drafter"]
-        if drafter["kind"] == "none":
+        method = request["method"]
+        if method["drafter"]["kind"] == "none":
             return decode(request, self._model)
-        lookup = LlamaPromptLookupDecoding(
-            max_ngram_size=drafter["max_ngram"],
-            num_pred_tokens=request["method"]["shape"]["gamma"],
+        return decode(
+            request,
+            self._model,
+            _prompt_lookup(method["drafter"]["max_ngram"], method["shape"]["gamma"]),
         )
-
-        def propose(tokens: Sequence[int], most: int) -> list[int]:
-            found = lookup(np.array(tokens, dtype=np.intc))
-            return [int(token) for token in found[:most]]
-
-        return decode(request, self._model, propose)
 
     def forward(self, request: ForwardRequest) -> dict[str, Any]:
         """Seconds of a forward of n rows a sequence after `context` tokens, orders interleaved."""
         if request["mask"] != "chain":
             raise RequestError("unsupported", "only the mask 'chain' is served.")
-        model = self._model
-        assert model is not None
-        random = np.random.default_rng(0)
-        slots = list(range(request["batch"]))
-        if request["context"]:
-            for slot in slots:
-                model.prefill(slot, random.integers(3, 1000, request["context"]).tolist())
-        times: dict[str, list[float]] = {str(n): [] for n in request["tokens"]}
-        for repeat in range(request["repeats"]):
-            turn = repeat % len(request["tokens"])
-            for n in request["tokens"][turn:] + request["tokens"][:turn]:
-                rows = random.integers(3, 1000, (request["batch"], n)).tolist()
-                started = time.monotonic()
-                model.logits(slots, rows)
-                times[str(n)].append(time.monotonic() - started)
-                for slot in slots:
-                    model.truncate(slot, request["context"])
+        if max(request["tokens"]) > 1 + MAX_DRAFTED:
+            raise RequestError("unsupported", f"at most {1 + MAX_DRAFTED} rows are served.")
+        assert self._model is not None
         return {
-            "times": times,
-            "bandwidth_bytes_s": _read_bandwidth(self._threads),
-            "bytes_per_token": model.bytes,
+            "times": _forward_times(self._model, request),
+            "bandwidth_bytes_s": _read_bandwidth(self._settings.threads),
+            "bytes_per_token": self._model.bytes,
         }
 
     def close(self) -> None:
         """Give the model back."""
         if self._model:
             self._model.close()
+            self._model = None
+
+
+def _prompt_lookup(max_ngram: int, gamma: int) -> Propose:
+    """The library's own drafter: what followed the last tokens where they stood before."""
+    lookup = LlamaPromptLookupDecoding(max_ngram_size=max_ngram, num_pred_tokens=gamma)
+
+    def propose(tokens: Sequence[int], most: int) -> list[int]:
+        found = lookup(np.array(tokens, dtype=np.intc))
+        return [int(token) for token in found[:most]]
+
+    return propose
+
+
+def _forward_times(model: LlamaCppModel, request: ForwardRequest) -> dict[str, list[float]]:
+    """Seconds of `repeats` forwards for each number of rows, after one of each that is dropped."""
+    random = np.random.default_rng(0)
+    slots = list(range(request["batch"]))
+    for slot in slots:
+        model.truncate(slot, 0)
+        if request["context"]:
+            model.prefill(slot, random.integers(0, model.vocabulary, request["context"]).tolist())
+
+    def timed(count: int) -> float:
+        rows = random.integers(0, model.vocabulary, (request["batch"], count)).tolist()
+        started = time.monotonic()
+        model.logits(slots, rows)
+        seconds = time.monotonic() - started
+        for slot in slots:
+            model.truncate(slot, request["context"])
+        return seconds
+
+    for count in request["tokens"]:
+        timed(count)
+    times: dict[str, list[float]] = {str(count): [] for count in request["tokens"]}
+    for _ in range(request["repeats"]):
+        for count in random.permutation(request["tokens"]).tolist():
+            times[str(count)].append(timed(count))
+    return times
 
 
 def _read_bandwidth(threads: int) -> float:
-    """Bytes a second of summing a 256 MiB buffer, numpy in `threads` threads, median of 5."""
-    from concurrent.futures import ThreadPoolExecutor
-
+    """Bytes a second of reading a 256 MiB buffer, numpy in `threads` threads, median of 5."""
     parts = np.array_split(np.ones(_BANDWIDTH_BYTES // 8), threads)
     seconds = []
     with ThreadPoolExecutor(threads) as pool:
-        for _ in range(5):
+        for _ in range(_BANDWIDTH_PASSES):
             started = time.monotonic()
             list(pool.map(np.max, parts))
             seconds.append(time.monotonic() - started)
@@ -208,15 +238,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--no-flash-attention", action="store_true")
     parser.add_argument("--no-repack", action="store_true", help="keep the file's own layout")
-    options = parser.parse_args()
-    serve(
-        LlamaCppEngine(
-            options.weight_format,
-            threads=options.threads,
-            flash_attention=not options.no_flash_attention,
-            repack=not options.no_repack,
-        )
+    parser.add_argument(
+        "--unified-cache", action="store_true", help="one KV buffer for all sequences"
     )
+    options = parser.parse_args()
+    if options.threads < 1:
+        parser.error(f"--threads {options.threads}: at least one thread is needed.")
+    settings = Settings(
+        threads=options.threads,
+        flash_attention=not options.no_flash_attention,
+        repack=not options.no_repack,
+        unified_cache=options.unified_cache,
+    )
+    serve(LlamaCppEngine(options.weight_format, settings))
 
 
 if __name__ == "__main__":

@@ -1,112 +1,64 @@
-"""A GGUF file in llama.cpp, through llama-cpp-python's C interface, with a sequence for each slot."""
+"""A GGUF file in llama.cpp, through llama-cpp-python's C interface; a sequence for each slot."""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.protocol import RequestError
-
-WEIGHT_FORMATS = {
-    "f16": llama_cpp.LLAMA_FTYPE_MOSTLY_F16,
-    "q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0,
-    "q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0,
-    "q4_1": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_1,
-}
-PRECISION_OF = {"f16": "fp16", "q8_0": "w8a8", "q4_0": "w4a8", "q4_1": "w4a8"}
-"""What llama.cpp computes on a CPU: its integer formats multiply by 8-bit activations."""
+from backends import llama_cpp_log
+from backends.protocol import MAX_DRAFTED, RequestError
 
 _CHUNK = 512
+"""Rows that llama.cpp computes at once, its own default."""
 
 
-@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
-def _ignore_log(_level: int, _text: bytes, _data: object) -> None:
-    """llama.cpp logs every tensor; the harness keeps only the end of a worker's log."""
+class Settings(NamedTuple):
+    """llama.cpp's documented settings that change its speed and not its results' meaning.
 
-
-def make_gguf(source: Path, weight_format: str, folder: Path) -> Path:
-    """`source` in another weight format, made by llama.cpp's own quantizer and kept in `folder`.
-
-    The embedding, which is the demo model's head as well, stays 8-bit in the 4-bit formats, so that
-    each engine reads the same bytes. Raises RequestError where the quantizer fails; the file appears
-    under its name only when it is whole.
+    `unified_cache`: all slots share one buffer of the KV cache, instead of one each.
     """
-    target = folder / f"{source.stem.split('.')[0]}.{weight_format}.gguf"
-    if target.exists() and target.stat().st_mtime >= source.stat().st_mtime:
-        return target
-    folder.mkdir(parents=True, exist_ok=True)
-    params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype = WEIGHT_FORMATS[weight_format]
-    params.allow_requantize = True
-    wide = llama_cpp.GGML_TYPE_F16 if weight_format == "f16" else llama_cpp.GGML_TYPE_Q8_0
-    params.token_embedding_type = wide
-    params.output_tensor_type = wide
-    handle, partial = tempfile.mkstemp(dir=folder, suffix=".partial")
-    os.close(handle)
-    try:
-        status = llama_cpp.llama_model_quantize(
-            str(source).encode(), partial.encode(), ctypes.byref(params)
-        )
-        if status != 0:
-            raise RequestError(
-                "model", f"{source}: llama.cpp could not write it as {weight_format}."
-            )
-        Path(partial).rename(target)
-    finally:
-        Path(partial).unlink(missing_ok=True)
-    return target
+
+    threads: int
+    flash_attention: bool
+    repack: bool
+    unified_cache: bool
 
 
 class LlamaCppModel:
     """One model and context; a slot is a llama.cpp sequence (decoding.Stepper)."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        max_context: int,
-        max_batch: int,
-        threads: int,
-        flash_attention: bool,
-        repack: bool,
-    ) -> None:
-        llama_cpp.llama_log_set(_ignore_log, ctypes.c_void_p(0))
-        llama_cpp.llama_backend_init()
+    def __init__(self, path: Path, settings: Settings, *, max_context: int, max_batch: int) -> None:
+        """Load `path` for `max_batch` slots of `max_context` tokens. Raises RequestError."""
+        llama_cpp_log.begin()
         model_params = llama_cpp.llama_model_default_params()
         model_params.n_gpu_layers = 0
-        model_params.use_extra_bufts = repack
+        model_params.use_extra_bufts = settings.repack
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), model_params)
         if not self._model:
-            raise RequestError("model", f"{path}: llama.cpp could not load it.")
-        params = llama_cpp.llama_context_default_params()
-        params.n_ctx = max_context * max_batch
-        params.n_batch = params.n_ubatch = _CHUNK
-        params.n_seq_max = max_batch
-        params.n_threads = params.n_threads_batch = threads
-        params.kv_unified = False
-        params.flash_attn_type = (
-            llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
-            if flash_attention
-            else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+            message = f"{path}: llama.cpp could not load it." + llama_cpp_log.complaints()
+            raise RequestError("model", message)
+        most_rows = max(_CHUNK, max_batch * (1 + MAX_DRAFTED))
+        self._context = llama_cpp.llama_init_from_model(
+            self._model, _context_params(settings, max_context * max_batch, max_batch, most_rows)
         )
-        self._context = llama_cpp.llama_init_from_model(self._model, params)
         if not self._context:
             llama_cpp.llama_model_free(self._model)
-            raise RequestError("out_of_memory", f"{path}: llama.cpp could not make a context.")
-        self.vocabulary = int(
-            llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
-        )
+            message = (
+                f"llama.cpp could not make a context of {max_batch} x {max_context} tokens."
+                + llama_cpp_log.complaints()
+            )
+            raise RequestError("out_of_memory", message)
+        vocabulary = llama_cpp.llama_model_get_vocab(self._model)
+        self.vocabulary = int(llama_cpp.llama_vocab_n_tokens(vocabulary))
         self.bytes = int(llama_cpp.llama_model_size(self._model))
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._lengths = [0] * max_batch
-        self._batch = llama_cpp.llama_batch_init(_CHUNK, 0, 1)
+        self._batch = llama_cpp.llama_batch_init(most_rows, 0, 1)
 
     def close(self) -> None:
         """Give the memory back."""
@@ -141,6 +93,7 @@ class LlamaCppModel:
         return [self._logits(index) for index in range(count)]
 
     def _decode(self, slots: Sequence[int], rows: Sequence[Sequence[int]], *, logits: str) -> int:
+        """Append `rows` to the caches; return how many there were. Raises RequestError."""
         batch, count = self._batch, 0
         for slot, row in zip(slots, rows, strict=True):
             for offset, token in enumerate(row):
@@ -150,15 +103,35 @@ class LlamaCppModel:
                 batch.seq_id[count][0] = slot
                 batch.logits[count] = logits == "all"
                 count += 1
-            self._lengths[slot] += len(row)
         if logits == "last":
             batch.logits[count - 1] = True
         batch.n_tokens = count
+        llama_cpp_log.begin()
         status = llama_cpp.llama_decode(self._context, batch)
         if status != 0:
-            raise RequestError("device", f"llama_decode failed with status {status}.")
+            message = f"llama_decode failed with status {status}." + llama_cpp_log.complaints()
+            raise RequestError("device", message)
+        for slot, row in zip(slots, rows, strict=True):
+            self._lengths[slot] += len(row)
         return count
 
     def _logits(self, index: int) -> NDArray[np.float32]:
         pointer = llama_cpp.llama_get_logits_ith(self._context, index)
         return np.ctypeslib.as_array(pointer, shape=(self.vocabulary,))
+
+
+def _context_params(settings: Settings, tokens: int, sequences: int, rows: int) -> Any:
+    """llama.cpp's parameters for a KV cache of `tokens` and calls of at most `rows`."""
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = tokens
+    params.n_batch = rows
+    params.n_ubatch = _CHUNK
+    params.n_seq_max = sequences
+    params.n_threads = params.n_threads_batch = settings.threads
+    params.kv_unified = settings.unified_cache
+    params.flash_attn_type = (
+        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        if settings.flash_attention
+        else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    )
+    return params
