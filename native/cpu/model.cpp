@@ -77,7 +77,7 @@ CpuModel::CpuModel(const core::PackedFile& file, std::span<const Precision> prec
       max_context_(max_context),
       kernels_(table),
       pool_(checked_threads(file, precisions, max_batch, max_context, threads)),
-      weights_(file, precisions),
+      weights_(file, precisions, pool_),
       cache_(shape_, max_batch, max_context),
       pass_(shape_, max_context, table, float_kernels(table.name), cache_, pool_),
       results_(float_kernels(table.name), shape_.vocabulary, pool_.size()) {}

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/model_tiles.h"
+
 namespace specquant::cpu {
 namespace {
 

@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 #include <set>
 #include <stdexcept>
 
 #include "core/errors.h"
-#include "cpu/half.h"
+#include "cpu/model_tiles.h"
 
 namespace specquant::cpu {
 namespace {
 
 using core::TensorKind;
 using core::TensorView;
-
-constexpr std::size_t kF16Bytes = 2;
 
 WeightKind weight_kind(TensorKind kind) {
   switch (kind) {
@@ -43,82 +39,6 @@ bool converts(Precision precision) {
 }
 WeightKind converted_kind(Precision precision) {
   return precision == Precision::fp16 ? WeightKind::f16 : WeightKind::bf16;
-}
-
-float half_at(const std::byte* bytes, int index) {
-  uint16_t half = 0;
-  std::memcpy(&half, bytes + static_cast<std::size_t>(index) * kF16Bytes, kF16Bytes);
-  return float_from_f16(half);
-}
-
-// Codes, scales and offsets of `group` columns of one tile.
-struct Group {
-  const std::byte* codes;
-  const std::byte* scales;
-  const std::byte* offsets;  // affine4 only
-};
-
-Group group_of(const Matrix& matrix, int tile, int group) {
-  const std::size_t width = static_cast<std::size_t>(matrix.group);
-  const std::size_t code_bytes = matrix.kind == WeightKind::affine4 ? width * 8 : width * 16;
-  const std::size_t scale_bytes = kTileRows * kF16Bytes;
-  const std::size_t bytes =
-      code_bytes + (matrix.kind == WeightKind::affine4 ? 2 * scale_bytes : scale_bytes);
-  const std::byte* start = matrix.tiles + static_cast<std::size_t>(tile) * matrix.tile_bytes() +
-                           static_cast<std::size_t>(group) * bytes;
-  return {start, start + code_bytes, start + code_bytes + scale_bytes};
-}
-
-// The value of column `col` of a group, for one lane (row of the tile).
-float affine4_value(const Group& group, int col, int lane) {
-  const int byte = (col / 8) * 64 + 4 * lane + col % 4;
-  const int packed = std::to_integer<int>(group.codes[byte]);
-  const int code = col % 8 < 4 ? packed & 15 : packed >> 4;
-  return half_at(group.scales, lane) * static_cast<float>(code) + half_at(group.offsets, lane);
-}
-float affine8_value(const Group& group, int col, int lane) {
-  const int code = std::to_integer<int>(group.codes[(col / 4) * 64 + 4 * lane + col % 4]);
-  return half_at(group.scales, lane) * static_cast<float>(code - 128);
-}
-
-float value_at(const Matrix& matrix, int tile, int lane, int col) {
-  const std::byte* tile_start = matrix.tiles + static_cast<std::size_t>(tile) * matrix.tile_bytes();
-  switch (matrix.kind) {
-    case WeightKind::affine4:
-      return affine4_value(group_of(matrix, tile, col / matrix.group), col % matrix.group, lane);
-    case WeightKind::affine8:
-      return affine8_value(group_of(matrix, tile, col / matrix.group), col % matrix.group, lane);
-    case WeightKind::f16:
-      return half_at(tile_start, col * kTileRows + lane);
-    case WeightKind::bf16: {
-      uint16_t raw = 0;
-      const int index = (col / 2) * 2 * kTileRows + 2 * lane + col % 2;
-      std::memcpy(&raw, tile_start + static_cast<std::size_t>(index) * sizeof raw, sizeof raw);
-      return float_from_bf16(raw);
-    }
-  }
-  return 0.0F;
-}
-
-// Writes a matrix in the tile layout of `kind`, f16 or bf16. False where a value is too large for
-// it.
-bool convert(const Matrix& from, WeightKind kind, uint16_t* out) {
-  bool finite = true;
-  for (int tile = 0; tile < from.tile_count(); ++tile) {
-    for (int col = 0; col < from.cols; ++col) {
-      for (int lane = 0; lane < kTileRows; ++lane) {
-        const float value = value_at(from, tile, lane, col);
-        if (kind == WeightKind::f16) {
-          finite = finite && std::fabs(value) < 65520.0F;  // the next half above rounds to infinity
-          out[col * kTileRows + lane] = f16_from_float(value);
-        } else {
-          out[col / 2 * 2 * kTileRows + 2 * lane + col % 2] = bf16_from_float(value);
-        }
-      }
-    }
-    out += static_cast<std::size_t>(kTileRows) * from.cols;
-  }
-  return finite;
 }
 
 // The kind in which a precision reads a tensor.
@@ -218,28 +138,8 @@ const char* name_of(ActivationKind kind) {
   return "f32";
 }
 
-float weight_at(const Matrix& matrix, int row, int col) {
-  return value_at(matrix, row / kTileRows, row % kTileRows, col);
-}
-
-void read_row(const Matrix& matrix, int row, float* out) {
-  const int tile = row / kTileRows;
-  const int lane = row % kTileRows;
-  if (matrix.kind != WeightKind::affine4 && matrix.kind != WeightKind::affine8) {
-    for (int col = 0; col < matrix.cols; ++col) out[col] = value_at(matrix, tile, lane, col);
-    return;
-  }
-  for (int index = 0; index < matrix.cols / matrix.group; ++index) {
-    const Group group = group_of(matrix, tile, index);
-    float* start = out + static_cast<std::size_t>(index) * matrix.group;
-    for (int col = 0; col < matrix.group; ++col) {
-      start[col] = matrix.kind == WeightKind::affine4 ? affine4_value(group, col, lane)
-                                                      : affine8_value(group, col, lane);
-    }
-  }
-}
-
-ModelWeights::ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions)
+ModelWeights::ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions,
+                           ThreadPool& pool)
     : arena_(static_cast<std::size_t>(bytes_needed(file, precisions))) {
   check_shapes(file);
   for (const auto& [name, tensor] : file.tensors()) {
@@ -248,7 +148,7 @@ ModelWeights::ModelWeights(const core::PackedFile& file, std::span<const Precisi
     }
   }
   for (const Precision precision : precisions) {
-    if (!sets_.contains(precision)) sets_.emplace(precision, build(precision, file));
+    if (!sets_.contains(precision)) sets_.emplace(precision, build(precision, file, pool));
   }
 }
 
@@ -273,7 +173,7 @@ const WeightSet& ModelWeights::set(Precision precision) const {
   return found->second;
 }
 
-Matrix ModelWeights::place(Precision precision, const TensorView& tensor) {
+Matrix ModelWeights::place(Precision precision, const TensorView& tensor, ThreadPool& pool) {
   const WeightKind kind = kind_for(precision, tensor);
   const std::string key = tensor.name + " as " + name_of(kind);
   const auto found = placed_.find(key);
@@ -287,7 +187,7 @@ Matrix ModelWeights::place(Precision precision, const TensorView& tensor) {
     std::ranges::copy(tensor.bytes, out);
     bytes_by_kind_[name_of(kind)] += static_cast<int64_t>(tensor.bytes.size());
   } else {
-    if (!convert(matrix, kind, reinterpret_cast<uint16_t*>(out))) {
+    if (!convert(matrix, kind, reinterpret_cast<uint16_t*>(out), pool)) {
       throw core::Error(core::ErrorType::model,
                         "Tensor '" + tensor.name +
                             "' has weights that are too large for fp16. Use bf16 as the 16-bit "
@@ -301,7 +201,7 @@ Matrix ModelWeights::place(Precision precision, const TensorView& tensor) {
   return placed_.emplace(key, matrix).first->second;
 }
 
-WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file) {
+WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file, ThreadPool& pool) {
   WeightSet set;
   for (int layer = 0; layer < file.shape().layers; ++layer) {
     for (const char* part : kLayerMatrices) {
@@ -310,14 +210,14 @@ WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file)
   }
   for (int layer = 0; layer < file.shape().layers; ++layer) {
     const auto matrix = [&](const char* part) {
-      return place(precision, file.layer_tensor(layer, part));
+      return place(precision, file.layer_tensor(layer, part), pool);
     };
     set.layers.push_back({matrix("qkv"), matrix("o"), matrix("gate_up"), matrix("down"),
                           file.layer_tensor(layer, "attn_norm").floats().data(),
                           file.layer_tensor(layer, "mlp_norm").floats().data()});
   }
-  set.head = place(precision, file.head());
-  set.embedding = place(precision, file.embedding());
+  set.head = place(precision, file.head(), pool);
+  set.embedding = place(precision, file.embedding(), pool);
   set.final_norm = file.tensor("final_norm").floats().data();
   set.layer_input = layer_activation(precision);
   set.head_input = head_activation(precision, set.head.kind);

@@ -9,6 +9,7 @@
 #include "core/packed_file.h"
 #include "cpu/kernels.h"
 #include "cpu/model_buffer.h"
+#include "cpu/threads.h"
 
 namespace specquant::cpu {
 
@@ -35,7 +36,8 @@ class ModelWeights {
  public:
   // Throws core::Error: `unsupported` where the file cannot serve a precision, `model` where a
   // shape does not suit the kernels; both name the tensor.
-  ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions);
+  ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions,
+               ThreadPool& pool);
 
   // Bytes that the constructor would take for the matrices.
   static double bytes_needed(const core::PackedFile& file, std::span<const Precision> precisions);
@@ -44,8 +46,8 @@ class ModelWeights {
   const std::map<std::string, int64_t>& bytes_by_kind() const { return bytes_by_kind_; }
 
  private:
-  Matrix place(Precision precision, const core::TensorView& tensor);
-  WeightSet build(Precision precision, const core::PackedFile& file);
+  Matrix place(Precision precision, const core::TensorView& tensor, ThreadPool& pool);
+  WeightSet build(Precision precision, const core::PackedFile& file, ThreadPool& pool);
 
   Buffer arena_;
   std::size_t arena_used_ = 0;
@@ -56,11 +58,5 @@ class ModelWeights {
 
 const char* name_of(WeightKind kind);
 const char* name_of(ActivationKind kind);
-
-// One weight as stored. Not for hot paths.
-float weight_at(const Matrix& matrix, int row, int col);
-
-// A row of the embedding, `cols` floats.
-void read_row(const Matrix& matrix, int row, float* out);
 
 }  // namespace specquant::cpu

@@ -1,0 +1,146 @@
+#include "cpu/model_tiles.h"
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "cpu/half.h"
+
+namespace specquant::cpu {
+namespace {
+
+constexpr std::size_t kF16Bytes = 2;
+
+float half_at(const std::byte* bytes, int index) {
+  uint16_t half = 0;
+  std::memcpy(&half, bytes + static_cast<std::size_t>(index) * kF16Bytes, kF16Bytes);
+  return float_from_f16(half);
+}
+
+// Codes, scales and offsets of `group` columns of one tile.
+struct Group {
+  const std::byte* codes;
+  const std::byte* scales;
+  const std::byte* offsets;  // affine4 only
+};
+
+Group group_of(const Matrix& matrix, int tile, int group) {
+  const std::size_t width = static_cast<std::size_t>(matrix.group);
+  const std::size_t code_bytes = matrix.kind == WeightKind::affine4 ? width * 8 : width * 16;
+  const std::size_t scale_bytes = kTileRows * kF16Bytes;
+  const std::size_t bytes =
+      code_bytes + (matrix.kind == WeightKind::affine4 ? 2 * scale_bytes : scale_bytes);
+  const std::byte* start = matrix.tiles + static_cast<std::size_t>(tile) * matrix.tile_bytes() +
+                           static_cast<std::size_t>(group) * bytes;
+  return {start, start + code_bytes, start + code_bytes + scale_bytes};
+}
+
+// The code of column `col` of a group, for one lane (row of the tile).
+int affine4_code(const Group& group, int col, int lane) {
+  const int packed = std::to_integer<int>(group.codes[(col / 8) * 64 + 4 * lane + col % 4]);
+  return col % 8 < 4 ? packed & 15 : packed >> 4;
+}
+int affine8_code(const Group& group, int col, int lane) {
+  return std::to_integer<int>(group.codes[(col / 4) * 64 + 4 * lane + col % 4]) - 128;
+}
+
+// A weight of kind f16 or bf16.
+float float_value(const Matrix& matrix, int tile, int lane, int col) {
+  const std::byte* start = matrix.tiles + static_cast<std::size_t>(tile) * matrix.tile_bytes();
+  if (matrix.kind == WeightKind::f16) return half_at(start, col * kTileRows + lane);
+  uint16_t raw = 0;
+  const int index = col / 2 * 2 * kTileRows + 2 * lane + col % 2;
+  std::memcpy(&raw, start + static_cast<std::size_t>(index) * sizeof raw, sizeof raw);
+  return float_from_bf16(raw);
+}
+
+bool is_affine(const Matrix& matrix) {
+  return matrix.kind == WeightKind::affine4 || matrix.kind == WeightKind::affine8;
+}
+
+constexpr int kStep = 32;  // columns converted at a time; every group is a multiple
+using Columns = std::array<std::array<float, kTileRows>, kStep>;
+
+// The values of kStep columns of one tile.
+void read_columns(const Matrix& matrix, int tile, int first, Columns& out) {
+  if (!is_affine(matrix)) {
+    for (int col = 0; col < kStep; ++col) {
+      for (int lane = 0; lane < kTileRows; ++lane) {
+        out[col][lane] = float_value(matrix, tile, lane, first + col);
+      }
+    }
+    return;
+  }
+  const bool four = matrix.kind == WeightKind::affine4;
+  const Group group = group_of(matrix, tile, first / matrix.group);
+  std::array<float, kTileRows> scale, offset;
+  for (int lane = 0; lane < kTileRows; ++lane) {
+    scale[lane] = half_at(group.scales, lane);
+    offset[lane] = four ? half_at(group.offsets, lane) : 0.0F;
+  }
+  for (int col = 0; col < kStep; ++col) {
+    for (int lane = 0; lane < kTileRows; ++lane) {
+      const int code = four ? affine4_code(group, first % matrix.group + col, lane)
+                            : affine8_code(group, first % matrix.group + col, lane);
+      out[col][lane] = scale[lane] * static_cast<float>(code) + offset[lane];
+    }
+  }
+}
+
+// Writes one tile in the layout of `kind`, f16 or bf16. False where a value is too large for it.
+bool convert_tile(const Matrix& from, int tile, WeightKind kind, uint16_t* out) {
+  bool finite = true;
+  Columns columns;
+  for (int first = 0; first < from.cols; first += kStep) {
+    read_columns(from, tile, first, columns);
+    for (int col = 0; col < kStep; ++col) {
+      for (int lane = 0; lane < kTileRows; ++lane) {
+        const float value = columns[col][lane];
+        if (kind == WeightKind::f16) {
+          finite = finite && std::fabs(value) < 65520.0F;  // the next half above rounds to infinity
+          out[(first + col) * kTileRows + lane] = f16_from_float(value);
+        } else {
+          out[(first + col) / 2 * 2 * kTileRows + 2 * lane + col % 2] = bf16_from_float(value);
+        }
+      }
+    }
+  }
+  return finite;
+}
+
+}  // namespace
+
+void read_row(const Matrix& matrix, int row, float* out) {
+  const int tile = row / kTileRows;
+  const int lane = row % kTileRows;
+  if (!is_affine(matrix)) {
+    for (int col = 0; col < matrix.cols; ++col) out[col] = float_value(matrix, tile, lane, col);
+    return;
+  }
+  const bool four = matrix.kind == WeightKind::affine4;
+  for (int index = 0; index < matrix.cols / matrix.group; ++index) {
+    const Group group = group_of(matrix, tile, index);
+    const float scale = half_at(group.scales, lane);
+    const float offset = four ? half_at(group.offsets, lane) : 0.0F;
+    for (int col = 0; col < matrix.group; ++col) {
+      const int code = four ? affine4_code(group, col, lane) : affine8_code(group, col, lane);
+      *out++ = scale * static_cast<float>(code) + offset;
+    }
+  }
+}
+
+bool convert(const Matrix& from, WeightKind kind, uint16_t* out, ThreadPool& pool) {
+  std::atomic<bool> finite{true};
+  pool.run([&](ThreadPool::Member& member) {
+    member.share(from.tile_count(), 1, [&](int begin, int end) {
+      for (int tile = begin; tile < end; ++tile) {
+        uint16_t* place = out + static_cast<std::size_t>(tile) * kTileRows * from.cols;
+        if (!convert_tile(from, tile, kind, place)) finite = false;
+      }
+    });
+  });
+  return finite;
+}
+
+}  // namespace specquant::cpu
