@@ -3,14 +3,16 @@
 // alone). Beside them the rate at which the same threads read the same bytes, and the time to pack
 // one row.
 //
-//   kernels_bench --benchmark_filter='read|avx512/.*/cols:576'
+//   kernels_bench --benchmark_filter='read_bandwidth|avx512/.*/cols:576' --benchmark_repetitions=5
+//       --benchmark_enable_random_interleaving=true --benchmark_min_time=0.05
 //
-// Counters: GB/s of weights, GMAC/s, T(n)/T(1) against the same kernel at one row (run before it),
-// and the share of the read rate. Alone on the machine; figures of a busy one mean nothing.
+// A table of the best repetition of each ends the output: noise of other processes and of the
+// memory's other users only adds time. T(n)/T(1) is against the same kernel at one row.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <random>
@@ -41,43 +43,44 @@ const std::byte* weight_bytes() {
   return bytes.data();
 }
 
-double& read_rate() {
-  static double rate = 0.0;
-  return rate;
-}
-
-// Seconds an iteration took, on the first thread.
+// Seconds since the first iteration began, when all threads were ready.
 class Stopwatch {
  public:
+  void start_once() {
+    if (!running_) start_ = std::chrono::steady_clock::now();
+    running_ = true;
+  }
   double seconds_each(int64_t iterations) const {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
     return elapsed.count() / static_cast<double>(iterations);
   }
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool running_ = false;
+  std::chrono::steady_clock::time_point start_;
 };
 
 void read_bandwidth(benchmark::State& state) {
   const std::size_t share = kWeightBytes / kThreads;
   const std::byte* begin = weight_bytes() + share * static_cast<std::size_t>(state.thread_index());
-  const Stopwatch watch;
+  Stopwatch watch;
   for (auto _ : state) {
-    uint64_t sums[64] = {};
+    watch.start_once();
+    uint64_t sums[16] = {};
     for (std::size_t at = 0; at < share; at += sizeof sums) {
-      uint64_t words[64];
+      uint64_t words[16];
       std::memcpy(words, begin + at, sizeof words);
-      for (int i = 0; i < 64; ++i) sums[i] += words[i];
+      for (int i = 0; i < 16; ++i) sums[i] += words[i];
     }
     benchmark::DoNotOptimize(sums);
   }
   if (state.thread_index() != 0) return;
-  read_rate() = static_cast<double>(kWeightBytes) / watch.seconds_each(state.iterations()) / 1e9;
-  state.counters["GB/s"] = read_rate();
+  state.counters["GB/s"] =
+      static_cast<double>(kWeightBytes) / watch.seconds_each(state.iterations()) / 1e9;
 }
 
 void product(benchmark::State& state, const KernelTable* table, WeightKind weights,
-             ActivationKind activations, const std::string& name) {
+             ActivationKind activations) {
   const int rows = static_cast<int>(state.range(1));
   Matrix matrix{weights, 0, static_cast<int>(state.range(0)), 32, weight_bytes()};
   const std::size_t total = static_cast<std::size_t>(state.range(2)) << 10;
@@ -98,8 +101,9 @@ void product(benchmark::State& state, const KernelTable* table, WeightKind weigh
   std::vector<float> y(static_cast<std::size_t>(rows) * chunk * kTileRows);
   const int begin = tiles / kThreads * index;
   const int end = begin + tiles / kThreads;
-  const Stopwatch watch;
+  Stopwatch watch;
   for (auto _ : state) {
+    watch.start_once();
     for (int tile = begin; tile < end; tile += chunk) {
       Matrix part = matrix;
       part.tiles += matrix.tile_bytes() * static_cast<std::size_t>(tile);
@@ -115,14 +119,8 @@ void product(benchmark::State& state, const KernelTable* table, WeightKind weigh
   const double tiles_read = tiles / kThreads * kThreads;
   const double bytes = tiles_read * static_cast<double>(matrix.tile_bytes());
   const double products = tiles_read * kTileRows * matrix.cols * rows;
-  static std::map<std::string, double> one_row;
-  const std::string key = name + std::to_string(matrix.cols) + "/" + std::to_string(total);
-  if (rows == 1) one_row[key] = seconds;
   state.counters["GB/s"] = bytes / seconds / 1e9;
   state.counters["GMAC/s"] = products / seconds / 1e9;
-  if (one_row.contains(key)) state.counters["T(n)/T(1)"] = seconds / one_row[key];
-  if (read_rate() > 0.0 && total == kWeightBytes)
-    state.counters["of_read"] = bytes / seconds / 1e9 / read_rate();
 }
 
 void packing(benchmark::State& state, const KernelTable* table, ActivationKind activations) {
@@ -167,8 +165,7 @@ void register_all() {
     if (table == nullptr) continue;
     for (const Pair& pair : pairs) {
       const std::string name = std::string(isa) + "/" + pair.name;
-      benchmark::RegisterBenchmark(name.c_str(), product, table, pair.weights, pair.activations,
-                                   name)
+      benchmark::RegisterBenchmark(name.c_str(), product, table, pair.weights, pair.activations)
           ->ArgNames({"cols", "rows", "KiB"})
           ->ArgsProduct({{576, 1536}, {1, 2, 4, 8, 16, 64}, {kWeightBytes >> 10}})
           ->ArgsProduct({{576}, {1, 2, 4, 8, 16, 64}, {256}})
@@ -183,6 +180,58 @@ void register_all() {
   }
 }
 
+// The console's output, then the table of the best repetitions.
+class TableReporter : public benchmark::ConsoleReporter {
+ public:
+  TableReporter() : ConsoleReporter(OO_None) {}  // no colours in files
+
+  void ReportRuns(const std::vector<Run>& runs) override {
+    ConsoleReporter::ReportRuns(runs);
+    for (const Run& run : runs) {
+      if (run.run_type != Run::RT_Iteration || run.error_occurred) continue;
+      const auto gigabytes = run.counters.find("GB/s");
+      if (gigabytes == run.counters.end()) continue;
+      if (run.run_name.function_name == "read_bandwidth") {
+        read_rate_ = std::max(read_rate_, gigabytes->second.value);
+        continue;
+      }
+      const auto products = run.counters.find("GMAC/s");
+      Rates& best = best_[run.run_name.function_name + " " + value_of(run.run_name.args, "KiB:") +
+                          " KiB " + value_of(run.run_name.args, "cols:") +
+                          " columns"][std::stoi(value_of(run.run_name.args, "rows:"))];
+      best.gigabytes = std::max(best.gigabytes, gigabytes->second.value);
+      best.products = std::max(best.products, products->second.value);
+    }
+  }
+
+  void Finalize() override {
+    std::printf("\nread rate %.1f GB/s\n%-44s %5s %7s %7s %10s %9s\n", read_rate_,
+                "best of repetitions", "rows", "GB/s", "GMAC/s", "T(n)/T(1)", "of read");
+    for (const auto& [kernel, by_rows] : best_) {
+      const auto one = by_rows.find(1);
+      for (const auto& [rows, rates] : by_rows) {
+        const double ratio = one == by_rows.end() ? 0.0 : one->second.gigabytes / rates.gigabytes;
+        std::printf("%-44s %5d %7.1f %7.1f %10.2f %9.2f\n", kernel.c_str(), rows, rates.gigabytes,
+                    rates.products, ratio, read_rate_ > 0.0 ? rates.gigabytes / read_rate_ : 0.0);
+      }
+    }
+  }
+
+ private:
+  struct Rates {
+    double gigabytes = 0.0, products = 0.0;
+  };
+
+  // The number behind `name` in "cols:576/rows:1/KiB:256".
+  static std::string value_of(const std::string& arguments, const std::string& name) {
+    const std::size_t at = arguments.find(name) + name.size();
+    return arguments.substr(at, arguments.find('/', at) - at);
+  }
+
+  double read_rate_ = 0.0;
+  std::map<std::string, std::map<int, Rates>> best_;
+};
+
 }  // namespace
 }  // namespace specquant::cpu
 
@@ -190,7 +239,8 @@ int main(int argc, char** argv) {
   specquant::cpu::register_all();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
+  specquant::cpu::TableReporter reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
   benchmark::Shutdown();
   return 0;
 }
