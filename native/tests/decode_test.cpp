@@ -240,8 +240,8 @@ TEST_CASE("no prompt starts before its arrival, whatever their order") {
   }
   // The wait for the last arrival belongs to no round.
   const double woken = job.arrivals[0] + result.requests[0].queue_s;
-  const double asleep = std::max(result.requests[1].round_end_s.back(),
-                                 result.requests[2].round_end_s.back());
+  const double asleep =
+      std::max(result.requests[1].round_end_s.back(), result.requests[2].round_end_s.back());
   CHECK(result.decode_s <= result.wall_s - std::max(0.0, woken - asleep));
 }
 
@@ -403,12 +403,40 @@ TEST_CASE("probabilities, margin and divergence follow their definitions") {
   CHECK(q.margin() == 1.0);
   double sum = 0.0;
   for (const float logit : a) sum += std::exp(static_cast<double>(logit));
-  CHECK(p.probability(0) == doctest::Approx(std::exp(1.0) / sum).epsilon(1e-12));
+  CHECK(p.probability(0) == doctest::Approx(std::exp(1.0) / sum).epsilon(1e-6));
   double divergence = 0.0;
   for (int i = 0; i < 4; ++i) {
     divergence += p.probability(i) * (std::log(p.probability(i)) - std::log(q.probability(i)));
   }
-  CHECK(p.divergence(q) == doctest::Approx(divergence).epsilon(1e-12));
+  CHECK(p.divergence(q) == doctest::Approx(divergence).epsilon(1e-6));
+  CHECK(p.divergence(p) == 0.0);
+}
+
+TEST_CASE("a whole vocabulary's probabilities follow their definitions") {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal(0.0F, 6.0F);
+  std::vector<float> a(4099);  // a few more than whole vectors
+  std::vector<float> b(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    a[i] = normal(random);
+    b[i] = a[i] + 0.2F * normal(random);
+  }
+  a[5] = -1000.0F;  // its exponential is zero in single precision
+  const auto log_sum = [](const std::vector<float>& logits) {
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    return std::log(sum);
+  };
+  const Distribution p(a);
+  const Distribution q(b);
+  double divergence = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double own = static_cast<double>(a[i]) - log_sum(a);
+    divergence += std::exp(own) * (own - (static_cast<double>(b[i]) - log_sum(b)));
+  }
+  CHECK(p.log_probability(3) ==
+        doctest::Approx(static_cast<double>(a[3]) - log_sum(a)).epsilon(1e-7));
+  CHECK(p.divergence(q) == doctest::Approx(divergence).epsilon(1e-6));
   CHECK(p.divergence(p) == 0.0);
 }
 
@@ -489,32 +517,36 @@ TEST_CASE("scores equal whole-text forwards, with one slot and with two") {
   std::mt19937 random(5);
   std::vector<int32_t> tokens;
   for (int i = 0; i < 150; ++i) tokens.push_back(static_cast<int32_t>(random() % 13));
-  for (const int max_batch : {1, 2}) {
-    FakeOptions options;
-    options.max_batch = max_batch;
-    options.max_context = 160;
-    FakeModel model(options);
-    const ScoredSequence scored = score(model, max_batch, Precision::w4a4, Precision::fp16, tokens);
-    REQUIRE(scored.top1.size() == 149);
-    for (const std::size_t i : {0U, 1U, 63U, 64U, 100U, 148U}) {
-      const auto logits_at = [&](Precision precision) {
-        FakeModel fresh(options);
-        const Rows rows{.slot = 0, .base = 0, .tokens = std::span(tokens).first(i + 1)};
-        fresh.forward(precision, std::span(&rows, 1), {.logits = true});
-        const auto logits = fresh.logits(0);
-        return std::vector<float>(logits.begin(), logits.end());
-      };
-      const auto low = logits_at(Precision::w4a4);
-      const auto high = logits_at(Precision::fp16);
-      const Distribution own(low);
-      const Distribution reference(high);
-      CHECK(scored.top1[i] == own.top());
-      CHECK(scored.logprob[i] == own.log_probability(tokens[i + 1]));
-      CHECK(scored.top1_logprob[i] == own.log_probability(own.top()));
-      CHECK(scored.ref_top1[i] == reference.top());
-      CHECK(scored.ref_logprob[i] == reference.log_probability(tokens[i + 1]));
-      CHECK(scored.margin[i] == reference.margin());
-      CHECK(scored.kl[i] == reference.divergence(own));
+  // Only fp16 of the fake betrays entries of another precision, so it takes both parts.
+  for (const auto& [precision, reference] :
+       {std::pair{Precision::w4a4, Precision::fp16}, std::pair{Precision::fp16, Precision::w4a4}}) {
+    for (const int max_batch : {1, 2}) {
+      FakeOptions options;
+      options.max_batch = max_batch;
+      options.max_context = 160;
+      FakeModel model(options);
+      const ScoredSequence scored = score(model, max_batch, precision, reference, tokens);
+      REQUIRE(scored.top1.size() == 149);
+      for (const std::size_t i : {0U, 1U, 63U, 64U, 100U, 148U}) {
+        const auto logits_at = [&](Precision computed) {
+          FakeModel fresh(options);
+          const Rows rows{.slot = 0, .base = 0, .tokens = std::span(tokens).first(i + 1)};
+          fresh.forward(computed, std::span(&rows, 1), {.logits = true});
+          const auto logits = fresh.logits(0);
+          return std::vector<float>(logits.begin(), logits.end());
+        };
+        const auto own_logits = logits_at(precision);
+        const auto reference_logits = logits_at(reference);
+        const Distribution own(own_logits);
+        const Distribution other(reference_logits);
+        CHECK(scored.top1[i] == own.top());
+        CHECK(scored.logprob[i] == own.log_probability(tokens[i + 1]));
+        CHECK(scored.top1_logprob[i] == own.log_probability(own.top()));
+        CHECK(scored.ref_top1[i] == other.top());
+        CHECK(scored.ref_logprob[i] == other.log_probability(tokens[i + 1]));
+        CHECK(scored.margin[i] == other.margin());
+        CHECK(scored.kl[i] == other.divergence(own));
+      }
     }
   }
   FakeModel model;
