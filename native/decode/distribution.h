@@ -1,4 +1,4 @@
-// Softmax at temperature 1 over logits, computed in double.
+// Softmax at temperature 1 over logits: exponentials in single precision, sums in double.
 #pragma once
 
 #include <cstdint>
