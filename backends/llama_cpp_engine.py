@@ -22,8 +22,9 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from backends import llama_cpp_log
 from backends.decoding import Propose, decode
+from backends.llama_cpp_formats import COMPUTE_DTYPE, PRECISION_OF
 from backends.llama_cpp_model import LlamaCppModel, Settings
-from backends.llama_cpp_weights import COMPUTE_DTYPE, PRECISION_OF, WEIGHT_FORMATS, make_gguf
+from backends.llama_cpp_weights import make_gguf
 from backends.pack.errors import CheckpointError
 from backends.pack.packed import PackedFile
 from backends.protocol import MAX_DRAFTED, ForwardRequest, LoadRequest, RequestError, RunRequest
@@ -234,7 +235,7 @@ def main() -> None:
         description="Worker of the 'llama_cpp' backend (docs/protocol.md). Writes converted GGUF "
         "files into the folder llama_cpp beside the packed model.",
     )
-    parser.add_argument("--weight-format", choices=sorted(WEIGHT_FORMATS), default="q4_0")
+    parser.add_argument("--weight-format", choices=sorted(PRECISION_OF), default="q4_0")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--no-flash-attention", action="store_true")
     parser.add_argument("--no-repack", action="store_true", help="keep the file's own layout")

@@ -1,4 +1,4 @@
-"""The weight formats of the llama.cpp backend, and GGUF files made in them."""
+"""GGUF files made in the weight formats of the llama.cpp backend."""
 
 from __future__ import annotations
 
@@ -12,20 +12,11 @@ import llama_cpp
 from backends import llama_cpp_log
 from backends.protocol import RequestError
 
-WEIGHT_FORMATS = {
+_FILE_TYPES = {
     "f16": llama_cpp.LLAMA_FTYPE_MOSTLY_F16,
     "q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0,
     "q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0,
     "q4_1": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_1,
-}
-PRECISION_OF = {"f16": "fp16", "q8_0": "w8a8", "q4_0": "w4a8", "q4_1": "w4a8"}
-"""What llama.cpp computes on a CPU: its integer formats multiply by 8-bit activations."""
-
-COMPUTE_DTYPE = {
-    "f16": "f16 activations, sums as ggml chooses (f32 on x86)",
-    "q8_0": "8-bit activations in groups of 32 (Q8_0), f32 sums",
-    "q4_0": "8-bit activations in groups of 32 (Q8_0), f32 sums",
-    "q4_1": "8-bit activations in groups of 32 (Q8_1), f32 sums",
 }
 
 
@@ -37,7 +28,7 @@ def make_gguf(source: Path, weight_format: str, target: Path) -> None:
     RequestError.
     """
     params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype = WEIGHT_FORMATS[weight_format]
+    params.ftype = _FILE_TYPES[weight_format]
     params.allow_requantize = True
     wide = llama_cpp.GGML_TYPE_F16 if weight_format == "f16" else llama_cpp.GGML_TYPE_Q8_0
     params.token_embedding_type = wide

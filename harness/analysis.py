@@ -21,6 +21,7 @@ from harness.candidates import Candidate, arm_candidates, method_costs
 from harness.comparison import Group, read_groups
 from harness.cost import CostModel, read_cost
 from harness.costmodel import predict, read_curves
+from harness.curve_figures import curve_rows
 from harness.derive import SCHEMA_VERSION, read_trials
 from harness.errors import ConfigError
 from harness.findings import Finding, finding
@@ -81,6 +82,7 @@ def analyse(results_dir: Path | str) -> dict[str, Any]:
         "sensitivity": rows,
         "cost": {**inputs.config["cost"], "projected": True} if inputs.cost else None,
         "noise_floor": noise_floor(groups),
+        "curves": curve_rows(results, inputs.settings.level),
         "failures": [
             {"group": t.group, "method_id": t.cell["method_id"], "name": t.cell["name"],
              "block": t.block, "error": t.error}

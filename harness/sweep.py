@@ -17,7 +17,17 @@ from types import FrameType
 from omegaconf import DictConfig
 from rich.console import Console
 
-from harness import analysis, closing, config, dry_run, environment, model_file, roi
+from harness import (
+    analysis,
+    closing,
+    closing_curves,
+    config,
+    curve_settings,
+    dry_run,
+    environment,
+    model_file,
+    roi,
+)
 from harness.bench import Bench, prepare, read_workload
 from harness.compose import run_application
 from harness.config import Settings
@@ -68,6 +78,7 @@ def sweep(settings: Settings, console: Console, started: float) -> int:
     Raises ConfigError before anything is timed.
     """
     roi.validate_cost(settings.config["cost"])
+    curves = curve_settings.read(settings.config["curves"])
     if settings.dry_run:
         dry_run.show(settings, console)
         return OK
@@ -85,6 +96,8 @@ def sweep(settings: Settings, console: Console, started: float) -> int:
         summary = analysis.analyse(folder.path)
         page = report.build(folder.path, str(settings.config["report"]["lang"]))
     closing.show(summary, console)
+    if curves.show:
+        closing_curves.show(summary, console)
     _say(console, f"\nReport: {page} (after {duration(time.monotonic() - started)})")
     return CELLS_FAILED if summary["failures"] else OK
 

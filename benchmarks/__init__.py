@@ -1,0 +1,1 @@
+"""Measurements beside the sweeps. They print and store figures, and assert nothing."""
