@@ -19,12 +19,8 @@ constexpr int kByteRows = 4, kHalfRows = 2, kFloatRows = 2;
 constexpr int kByteRows = 4, kHalfRows = 4, kFloatRows = 4;
 #endif
 
-// How far ahead the first pass over a tile asks for weights, into the second-level cache. One or
-// two rows are left to the hardware's prefetcher, which is faster there; with more, the arithmetic
-// fills the reorder buffer, and without these requests memory waits for it. docs/kernels.md has the
-// figures.
-constexpr std::ptrdiff_t kPrefetchBytes = 16384;
-constexpr int kPrefetchRows = 3;
+// How far ahead the first pass over a tile asks for weights.
+constexpr std::ptrdiff_t kPrefetchBytes = 8192;
 
 // Calls function.template operator()<n>() for a run-time n in 1..most.
 template <int most, class Function>
@@ -72,8 +68,7 @@ inline void for_each_tile(const Product& p, std::size_t bytes_per_value, const K
       int passes = (block.rows + most - 1) / most;
       for (int first = 0; first < block.rows; --passes) {
         const bool first_pass = row + first == 0;
-        const bool worthwhile = p.x.rows >= kPrefetchRows && end - tile > kPrefetchBytes;
-        const std::ptrdiff_t ahead = first_pass && worthwhile ? kPrefetchBytes : 0;
+        const std::ptrdiff_t ahead = first_pass && end - tile > kPrefetchBytes ? kPrefetchBytes : 0;
         const int count = (block.rows - first + passes - 1) / passes;
         with_count<most>(
             count, [&]<int n>() { kernel.template operator()<n>(tile, block, first, ahead, out); });

@@ -43,7 +43,7 @@ void multiply_floats(const Matrix& matrix, const std::byte* tile, const RowBlock
   Vec16f even[count], odd[count];
   for (int r = 0; r < count; ++r) even[r] = odd[r] = Vec16f::zero();
   for (int column = 0; column < matrix.cols; column += 2) {
-    prefetch(tile + ahead);
+    prefetch<(count >= kPrefetchRows)>(tile + ahead);
     const WeightPair w = Weights::load(tile);
     for (int r = 0; r < count; ++r) even[r] = fma(w.even, broadcast(value + 4 * r), even[r]);
     value += stride;
@@ -69,8 +69,8 @@ void multiply_native_bf16(const Matrix& matrix, const std::byte* tile, const Row
   Vec16f even[count], odd[count];
   for (int r = 0; r < count; ++r) even[r] = odd[r] = Vec16f::zero();
   for (int column = 0; column < matrix.cols; column += 4) {
-    prefetch(tile + ahead);
-    prefetch(tile + ahead + 64);
+    prefetch<(count >= kNativeBf16PrefetchRows)>(tile + ahead);
+    prefetch<(count >= kNativeBf16PrefetchRows)>(tile + ahead + 64);
     const Bytes64 first_pair = Bytes64::load(tile);
     for (int r = 0; r < count; ++r) even[r] = dot_bf16(even[r], first_pair, load(pair + 4 * r));
     pair += stride;

@@ -54,7 +54,7 @@ struct Affine4 {
                                          std::size_t stride, std::ptrdiff_t ahead,
                                          Sums (&sums)[count]) {
     for (int chunk = 0; chunk < kActivationGroup / 8; ++chunk) {
-      prefetch(weights + 64 * chunk + ahead);
+      prefetch<(count >= kPrefetchRows)>(weights + 64 * chunk + ahead);
       const Bytes64 both = Bytes64::load(weights + 64 * chunk);
       const Bytes64 low = both.low_nibbles();
       for (int r = 0; r < count; ++r) sums[r].add(low, quad + Sums::kQuadBytes * r);
@@ -77,7 +77,7 @@ struct Affine8 {
                                          std::size_t stride, std::ptrdiff_t ahead,
                                          Sums (&sums)[count]) {
     for (int chunk = 0; chunk < kActivationGroup / 4; ++chunk) {
-      prefetch(weights + 64 * chunk + ahead);
+      prefetch<(count >= kPrefetchRows)>(weights + 64 * chunk + ahead);
       const Bytes64 codes = Bytes64::load(weights + 64 * chunk);
       for (int r = 0; r < count; ++r) sums[r].add(codes, quad + Sums::kQuadBytes * r);
       quad += stride;
@@ -105,7 +105,7 @@ void multiply_integers(const Matrix& matrix, const std::byte* tile, const RowBlo
   for (int r = 0; r < count; ++r) y[r] = Vec16f::zero();
   for (int column = 0; column < matrix.cols; column += matrix.group) {
     const std::byte* scales = tile + Weights::kGroupBytes * parts;
-    prefetch(scales + ahead);
+    prefetch<(count >= kPrefetchRows)>(scales + ahead);
     const Vec16f scale = Vec16f::load_f16(scales);
     for (int part = 0; part < parts; ++part) {
       Sums sums[count];

@@ -6,8 +6,21 @@
 
 namespace specquant::cpu::SPECQUANT_ISA {
 
-// Asks for a cache line, into the second level. An address past the end is harmless.
-SPECQUANT_INLINE void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
+// Asks for a cache line, into the second level, where a pass has enough rows to be bound by
+// arithmetic: that fills the reorder buffer, and without these requests memory waits for it. With
+// fewer rows the hardware's prefetcher is faster alone. docs/kernels.md has the figures. An address
+// past the end is harmless.
+template <bool wanted>
+SPECQUANT_INLINE void prefetch(const std::byte* p) {
+  if constexpr (wanted) __builtin_prefetch(p, 0, 2);
+}
+
+#if defined(SPECQUANT_SIMD_AVX2)
+constexpr int kPrefetchRows = 2;  // a pass has two to four rows
+#else
+constexpr int kPrefetchRows = 3;
+#endif
+constexpr int kNativeBf16PrefetchRows = 5;  // vdpbf16ps is fast enough to be bound by memory below
 
 struct RowBlock {
   int rows;
