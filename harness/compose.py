@@ -25,8 +25,10 @@ FLAGS = {"--dry-run": "dry_run=true"}
 """Flags that stand for an override."""
 
 
-def run_application(task: Callable[[DictConfig], None], argv: list[str]) -> None:
-    """Compose the configuration from the command line and call `task` with it.
+def run_application(
+    task: Callable[[DictConfig], None], argv: list[str], config_name: str = "config"
+) -> None:
+    """Compose the configuration `config_name` from the command line and call `task` with it.
 
     Hydra's own flags (`--help`, `--cfg job`, `--multirun`) work as usual. Raises ConfigError for
     what Hydra refuses, and the first exception that `task` raised.
@@ -42,13 +44,13 @@ def run_application(task: Callable[[DictConfig], None], argv: list[str]) -> None
 
     # Hydra prints errors itself unless it is asked for the exceptions.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    application = hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name="config")
+    application = hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=config_name)
     before = sys.argv
     sys.argv = [before[0], *(FLAGS.get(word, word) for word in argv)]
     try:
         application(guarded)()
     except (HydraException, OmegaConfBaseException) as error:
-        raise explain(error) from error
+        raise explain(error, config_name) from error
     finally:
         sys.argv = before
     if raised:
@@ -63,8 +65,8 @@ def _options(group: str) -> list[str]:
     return [f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")]
 
 
-def _main_config() -> object:
-    text = (resources.files("conf") / "config.yaml").read_text(encoding="utf-8")
+def _main_config(name: str) -> object:
+    text = (resources.files("conf") / f"{name}.yaml").read_text(encoding="utf-8")
     return OmegaConf.to_container(OmegaConf.create(text))
 
 
@@ -77,7 +79,7 @@ def _keys(config: object, prefix: str = "") -> Iterator[str]:
         yield from _keys(value, f"{prefix}{key}.")
 
 
-def explain(error: Exception) -> ConfigError:
+def explain(error: Exception, config_name: str = "config") -> ConfigError:
     """The ConfigError for an error of Hydra or OmegaConf."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         missing = error.missing_cfg_file
@@ -86,7 +88,9 @@ def explain(error: Exception) -> ConfigError:
             return unknown(group, option, _options(group), f"{group}={option}")
     override = _NO_SUCH_KEY.search(str(error))
     if override:
-        return unknown("key", override.group(1), _keys(_main_config()), "The command line")
+        return unknown(
+            "key", override.group(1), _keys(_main_config(config_name)), "The command line"
+        )
     cause = error.__cause__
     lines = [line.strip() for line in f"{error}\n{cause or ''}".splitlines() if line.strip()]
     text = " ".join(dict.fromkeys(lines[:3]))

@@ -124,17 +124,17 @@ def read(cfg: DictConfig) -> Settings:
         baseline=check_precision(config["baseline"], "baseline"),
         axes=_products(config["sweep"]),
         methods=tuple(entries),
-        backends=_backends(config.get("backends") or {}),
+        backends=read_backends(config.get("backends") or {}),
         draw=DrawSettings(
             **{
-                key: _whole(config["draw"][key], f"draw.{key}", 1)
+                key: whole(config["draw"][key], f"draw.{key}", 1)
                 for key in ("prompts", "per_slot", "long_context", "long_prompts")
             }
         ),
         schedule=_schedule(config),
-        seed=_whole(config["seed"], "seed", 0),
-        fresh=_flag(config["fresh"], "fresh"),
-        dry_run=_flag(config["dry_run"], "dry_run"),
+        seed=whole(config["seed"], "seed", 0),
+        fresh=flag(config["fresh"], "fresh"),
+        dry_run=flag(config["dry_run"], "dry_run"),
         config=config,
     )
 
@@ -200,7 +200,7 @@ def _list(given: Mapping[str, Any], key: str, place: str) -> list[Any]:
 
 
 def _batch(value: Any, place: str) -> int:
-    batch = _whole(value, place, 1)
+    batch = whole(value, place, 1)
     if batch > ABSURD_BATCH:
         raise ConfigError(f"{place}={batch}: a batch has at most {ABSURD_BATCH} sequences.")
     return batch
@@ -211,16 +211,17 @@ def _context(value: Any, place: str) -> ContextLength:
         return NATURAL
     if isinstance(value, str):
         raise ConfigError(f"{place}={value}: write `{NATURAL}` or a number of tokens.")
-    return _whole(value, place, 2)
+    return whole(value, place, 2)
 
 
-def _whole(value: Any, place: str, lowest: int) -> int:
+def whole(value: Any, place: str, lowest: int) -> int:
+    """`value` where it is a whole number of `lowest` or more. Raises ConfigError."""
     if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
         raise ConfigError(f"{place}={value}: this must be a whole number of {lowest} or more.")
     return value
 
 
-def _number(value: Any, place: str) -> float:
+def nonnegative(value: Any, place: str) -> float:
     """A finite number of 0 or more."""
     if (
         not isinstance(value, int | float)
@@ -232,7 +233,8 @@ def _number(value: Any, place: str) -> float:
     return float(value)
 
 
-def _flag(value: Any, place: str) -> bool:
+def flag(value: Any, place: str) -> bool:
+    """`value` where it is true or false. Raises ConfigError."""
     if not isinstance(value, bool):
         raise ConfigError(f"{place}={value}: this is either true or false.")
     return value
@@ -242,15 +244,16 @@ def _schedule(config: Mapping[str, Any]) -> ScheduleSettings:
     schedule = config["schedule"]
     budget = schedule["budget_s"]
     return ScheduleSettings(
-        budget_s=None if budget is None else _number(budget, "schedule.budget_s"),
-        target=_number(config["stats"]["target"], "stats.target"),
-        min_blocks=_whole(config["stats"]["min_blocks"], "stats.min_blocks", 1),
-        max_failures=_whole(schedule["max_failures"], "schedule.max_failures", 1),
-        trial_timeout_s=_number(schedule["trial_timeout_s"], "schedule.trial_timeout_s"),
+        budget_s=None if budget is None else nonnegative(budget, "schedule.budget_s"),
+        target=nonnegative(config["stats"]["target"], "stats.target"),
+        min_blocks=whole(config["stats"]["min_blocks"], "stats.min_blocks", 1),
+        max_failures=whole(schedule["max_failures"], "schedule.max_failures", 1),
+        trial_timeout_s=nonnegative(schedule["trial_timeout_s"], "schedule.trial_timeout_s"),
     )
 
 
-def _backends(given: Mapping[str, Any]) -> dict[str, BackendSettings]:
+def read_backends(given: Mapping[str, Any]) -> dict[str, BackendSettings]:
+    """The `backends` of a configuration, the first being the default. Raises ConfigError."""
     if not given:
         raise ConfigError("backend: at least one backend is needed, for example backend=[native].")
     backends = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from reports import agreement
 from reports.language import LANGUAGES, Language
 from reports.methods import mapping
 from reports.page import page_context
@@ -27,6 +28,8 @@ def build(results_dir: Path | str, lang: str = "en", out: Path | str | None = No
     version reads, or the file cannot be written.
     """
     folder = Path(results_dir)
+    if agreement.is_agreement(folder):
+        return agreement.build(folder, lang, out)
     target = Path(out) if out else folder / "report.html"
     html = render(load(folder), lang)
     temporary = target.with_name(f".{target.name}.partial")
@@ -77,6 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _configured(folder: Path) -> str:
+    if agreement.is_agreement(folder):
+        return agreement.configured_language(folder)
     return str(mapping(load(folder).config.get("report")).get("lang") or "en")
 
 

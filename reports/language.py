@@ -222,6 +222,7 @@ _FORMATS: dict[str, Callable[[Language, Any], str]] = {
     "percent": lambda t, v: t.unit("percent", t.fixed(_scaled(v, 100), 1)),
     "percent0": lambda t, v: t.unit("percent", t.fixed(_scaled(v, 100), 0)),
     "percent2": lambda t, v: t.unit("percent", t.fixed(_scaled(v, 100), 2)),
+    "percent3": lambda t, v: t.unit("percent", t.fixed(_scaled(v, 100), 3)),
     "rate": lambda t, v: t.unit("rate", t.significant(v)),
     "ms": lambda t, v: t.unit("ms", t.significant(v)),
     "seconds": lambda t, v: t.unit("seconds", t.significant(v)),

@@ -89,7 +89,7 @@ def load(folder: Path) -> Results:
             f"{folder} holds no summary.json. Make it from the records with "
             f"`python -m harness.analysis {folder}`, or run the benchmark to its end."
         )
-    summary = _read_json(summary_path)
+    summary = read_json(summary_path)
     for path, content in ((summary_path, summary),):
         version = content.get("schema_version")
         if version != SCHEMA_VERSION:
@@ -101,7 +101,7 @@ def load(folder: Path) -> Results:
     if not isinstance(summary.get("methods"), list):
         raise ReportError(f"{summary_path} has no list `methods`. Make the summary anew.")
     environment_path = folder / "environment.json"
-    environment = _read_json(environment_path) if environment_path.is_file() else {}
+    environment = read_json(environment_path) if environment_path.is_file() else {}
     config_path = folder / "config.yaml"
     config_text = _read_text(config_path) if config_path.is_file() else ""
     try:
@@ -120,7 +120,8 @@ def _read_text(path: Path) -> str:
         raise ReportError(f"{path} is not UTF-8 text (byte {error.start}).") from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object. Raises ReportError that names the file."""
     try:
         content = json.loads(_read_text(path))
     except json.JSONDecodeError as error:

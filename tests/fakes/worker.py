@@ -257,7 +257,11 @@ def main() -> None:
     given = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
     known = {entry.name for entry in fields(Settings)}
     assert set(given) <= known, f"unknown settings {set(given) - known}"
-    worker = FakeWorker(Settings(**given))
+    serve(FakeWorker(Settings(**given)))
+
+
+def serve(worker: FakeWorker) -> None:
+    """Answer the lines of stdin until it ends or `close` comes."""
     for line in sys.stdin:
         request = json.loads(line)
         if worker.settings.log:
