@@ -99,6 +99,11 @@ class Settings:
 def read(cfg: DictConfig) -> Settings:
     """Check a composed configuration. Raises ConfigError."""
     config = resolved(cfg)
+    if "agreement" in config:
+        raise ConfigError(
+            "agreement: this experiment is no sweep. Run it with `python -m harness.trace "
+            f"+experiment={config['name']}`."
+        )
     executor = config["schedule"]["executor"]
     if executor not in EXECUTORS:
         raise unknown("executor", str(executor), EXECUTORS, "schedule.executor")

@@ -55,14 +55,14 @@ def scatter_figure(
         figure.set_dpi(RASTER_DPI)
         axes, top, right = _joint_axes(figure)
         opacity = 0.35 if len(rows) > FEW_POINTS else 0.7
-        axes.set_rasterization_zorder(1 if len(rows) > MOST_VECTOR_POINTS else None)
+        image = len(rows) > MOST_VECTOR_POINTS
         for same in (True, False):  # mismatches are fewer and are drawn last, on top
             for status, marker in MARKERS.items():
                 chosen = rows[(match == same) & (rows["status"] == status)]
                 axes.scatter(
                     chosen["target_top1_prob"], chosen["draft_top1_prob"],
                     s=11 if same else 20, marker=marker, color=MATCH if same else MISMATCH,
-                    alpha=opacity, linewidths=0, zorder=0.5 if same else 0.6,
+                    alpha=opacity, linewidths=0, zorder=2 if same else 2.1, rasterized=image,
                 )  # fmt: skip
         _density(top, rows["target_top1_prob"].to_numpy(), match, upright=True)
         _density(right, rows["draft_top1_prob"].to_numpy(), match, upright=False)
