@@ -104,6 +104,7 @@ def loaded(engine: Engine, model: Path, *, max_context: int, max_batch: int) -> 
 def described(engine: Loaded) -> dict[str, Any]:
     """What a result says of an engine: backend, version, precision and device."""
     return {
+        "name": engine.engine.name,
         "backend": engine.hello["backend"],
         "version": engine.hello["version"],
         "precision": engine.engine.precision,

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from reports import background, money, tables
+from reports import background, curves, money, tables
 from reports.figures.acceptance import acceptance_figure
 from reports.figures.cost import cost_figure
+from reports.figures.curves import curve_figure
 from reports.figures.interaction import interaction_figure
 from reports.figures.phases import PHASES, PhaseRow, phase_figure
 from reports.figures.speedup import keep_fastest, sorted_by_speed, speedup_figure
@@ -22,7 +23,7 @@ from reports.verdict import RECOMMENDING, read_verdict
 
 SECTIONS = (
     "three_way", "speedup", "interaction", "drafting", "quality", "money", "failures", "methods",
-    "background", "environment", "glossary",
+    "curves", "background", "environment", "glossary",
 )  # fmt: skip
 DRAWN_GROUPS = 6
 """Groups that get figures of their own; the tables hold them all."""
@@ -72,6 +73,7 @@ def page_context(results: Results, t: Language) -> dict[str, Any]:
             for place, name in enumerate(drawn)
         ],
         "interaction": _interaction(summary, methods, captions, t),
+        "curves": _curves(summary, t),
         "money": _money(results, choices, shorts, cost, t),
         "failures": {
             "head": [t(f"failures.column_{k}") for k in ("method", "group", "block", "error")],
@@ -182,6 +184,17 @@ def _interaction(
             for place, (name, group) in enumerate(found.groups.items())
         ],
     }
+
+
+def _curves(summary: Any, t: Language) -> dict[str, Any]:
+    return {
+        "head": curves.heading(t),
+        "places": [
+            {"caption": place.caption, "rows": place.rows,
+             "picture": curve_figure(place.curves, f"curves-{number}", t)}
+            for number, place in enumerate(curves.read_places(summary.get("curves"), t))
+        ],
+    }  # fmt: skip
 
 
 def _money(
