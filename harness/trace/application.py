@@ -26,7 +26,7 @@ from harness.trace.settings import Settings
 from harness.trace.store import TraceStore
 from harness.trace.tables import mode_tables
 from harness.workers import LoadSpec, WorkerPool
-from reports import agreement as report
+from reports.agreement import build as build_report
 
 TABLES = "agreement.json"
 
@@ -66,7 +66,7 @@ def run(settings: Settings, console: Console) -> None:
     tables = tabulate(settings, trace, answers, tasks, model, hello)
     write_json(folder.path / "answers.json", answers)
     write_json(folder.path / TABLES, {**tables, "trace": str(store.trace.relative_to(folder.path))})
-    page = report.build(folder.path, settings.lang)
+    page = build_report(folder.path, settings.lang)
     _close(console, tables)
     _say(
         console, f"Trace: {store.trace}\nReport: {page} (after {time.monotonic() - started:.0f} s)"
