@@ -6,227 +6,39 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
-#include <limits>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "core/json.h"
+#include "core/packed_metadata.h"
 
 namespace specquant::core {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kTileRows = 16;
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMaxHeaderBytes = 100U << 20;  // the limit of the safetensors format
-constexpr int kMaxDimension = 1 << 24;               // keeps every product below 2^63
-constexpr int kMaxLayers = 4096;
-
-constexpr std::array kKinds{TensorKind::affine4, TensorKind::affine8, TensorKind::f16,
-                            TensorKind::bf16, TensorKind::f32};
-
-bool has_groups(TensorKind kind) {
-  return kind == TensorKind::affine4 || kind == TensorKind::affine8;
-}
-
-// A field of a JSON object, or a sentence about what is wrong with it as std::invalid_argument.
-const json& field(const json& object, const std::string& key) {
-  const auto found = object.find(key);
-  if (found == object.end()) throw std::invalid_argument("'" + key + "' is missing");
-  return *found;
-}
-
-int integer_field(const json& object, const std::string& key, int low, int high) {
-  const json& value = field(object, key);
-  if (!value.is_number_integer()) throw std::invalid_argument("'" + key + "' is not an integer");
-  const bool huge = value.is_number_unsigned() &&
-                    value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
-  const int64_t number = huge ? std::numeric_limits<int64_t>::max() : value.get<int64_t>();
-  if (number < low || number > high) {
-    throw std::invalid_argument("'" + key + "' is outside " + std::to_string(low) + " to " +
-                                std::to_string(high));
-  }
-  return static_cast<int>(number);
-}
-
-float positive_field(const json& object, const std::string& key) {
-  const json& value = field(object, key);
-  if (!value.is_number()) throw std::invalid_argument("'" + key + "' is not a number");
-  const auto number = value.get<double>();
-  if (!(number > 0.0) || number > 1e30) {
-    throw std::invalid_argument("'" + key + "' is not a positive number");
-  }
-  return static_cast<float>(number);
-}
-
-std::string text_field(const json& object, const std::string& key) {
-  const json& value = field(object, key);
-  if (!value.is_string()) throw std::invalid_argument("'" + key + "' is not a text");
-  return value.get<std::string>();
-}
-
-ModelShape shape_of(const json& metadata) {
-  ModelShape shape;
-  shape.hidden = integer_field(metadata, "hidden_size", 1, kMaxDimension);
-  shape.intermediate = integer_field(metadata, "intermediate_size", 1, kMaxDimension);
-  shape.layers = integer_field(metadata, "num_layers", 1, kMaxLayers);
-  shape.heads = integer_field(metadata, "num_heads", 1, 1 << 12);
-  shape.kv_heads = integer_field(metadata, "num_kv_heads", 1, 1 << 12);
-  shape.head_dim = integer_field(metadata, "head_dim", 1, 1 << 10);
-  shape.vocabulary = integer_field(metadata, "vocab_size", 1, kMaxDimension);
-  shape.max_position = integer_field(metadata, "max_position", 1, kMaxDimension);
-  shape.rope_theta = positive_field(metadata, "rope_theta");
-  shape.norm_epsilon = positive_field(metadata, "rms_norm_eps");
-  const json& tied = field(metadata, "tied_head");
-  if (!tied.is_boolean()) throw std::invalid_argument("'tied_head' is not true or false");
-  shape.tied_head = tied.get<bool>();
-  if (shape.heads % shape.kv_heads != 0) {
-    throw std::invalid_argument("'num_heads' is not a multiple of 'num_kv_heads'");
-  }
-  if (shape.head_dim % 2 != 0) throw std::invalid_argument("'head_dim' is odd");
-  if (shape.intermediate % kTileRows != 0) {
-    throw std::invalid_argument("'intermediate_size' is not a multiple of 16");
-  }
-  return shape;
-}
-
-TensorView described_tensor(const std::string& name, const json& entry) {
-  if (!entry.is_object()) throw std::invalid_argument("its description is not an object");
-  TensorView view;
-  view.name = name;
-  const std::string kind = text_field(entry, "kind");
-  const auto known = std::ranges::find_if(
-      kKinds, [&](TensorKind candidate) { return kind == name_of(candidate); });
-  if (known == kKinds.end()) throw std::invalid_argument("kind '" + kind + "' is unknown");
-  view.kind = *known;
-  view.rows = integer_field(entry, "rows", 1, kMaxDimension);
-  view.cols = integer_field(entry, "cols", 1, kMaxDimension);
-  view.group = integer_field(entry, "group", 0, 128);
-  if (view.kind == TensorKind::f32) {
-    if (view.cols != 1) throw std::invalid_argument("a vector of kind f32 must have 'cols' 1");
-  } else if (view.cols % 32 != 0) {
-    throw std::invalid_argument("'cols' is not a multiple of 32");
-  }
-  if (!has_groups(view.kind)) {
-    if (view.group != 0) throw std::invalid_argument("kind '" + kind + "' must have 'group' 0");
-  } else if (view.group != 32 && view.group != 64 && view.group != 128) {
-    throw std::invalid_argument("'group' is not 32, 64 or 128");
-  } else if (view.cols % view.group != 0) {
-    throw std::invalid_argument("'cols' is not a multiple of 'group'");
-  }
-  return view;
-}
-
-struct Expected {
-  std::string name;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  bool vector = false;
-};
-
-std::vector<Expected> expected_tensors(const ModelShape& shape) {
-  std::vector<Expected> all;
-  const int64_t hidden = shape.hidden;
-  const int64_t query = int64_t{shape.heads} * shape.head_dim;
-  const int64_t key_value = int64_t{shape.kv_heads} * shape.head_dim;
-  all.push_back({"head", shape.vocabulary, hidden});
-  if (!shape.tied_head) all.push_back({"embed", shape.vocabulary, hidden});
-  all.push_back({"final_norm", hidden, 1, true});
-  for (int layer = 0; layer < shape.layers; ++layer) {
-    const std::string prefix = "layers." + std::to_string(layer) + ".";
-    all.push_back({prefix + "qkv", query + 2 * key_value, hidden});
-    all.push_back({prefix + "o", hidden, query});
-    all.push_back({prefix + "gate_up", 2 * int64_t{shape.intermediate}, hidden});
-    all.push_back({prefix + "down", hidden, shape.intermediate});
-    all.push_back({prefix + "attn_norm", hidden, 1, true});
-    all.push_back({prefix + "mlp_norm", hidden, 1, true});
-  }
-  return all;
-}
 
 std::string dimensions(int64_t rows, int64_t cols) {
   return std::to_string(rows) + " x " + std::to_string(cols);
 }
 
-// Where the header says that a tensor lies, in bytes from the start of the data section.
-struct Extent {
-  uint64_t begin = 0;
-  uint64_t end = 0;
-};
-
-Extent extent_of(const json& entry, TensorKind kind, uint64_t data_bytes) {
-  if (!entry.is_object()) throw std::invalid_argument("its header entry is not an object");
-  const char* type = kind == TensorKind::f32 ? "F32" : "U8";
-  if (text_field(entry, "dtype") != type) {
-    throw std::invalid_argument("its dtype is not " + std::string(type));
+void require_shape(const TensorView& view, const ExpectedTensor& wanted) {
+  if (view.rows == wanted.rows && view.cols == wanted.cols &&
+      (view.kind == TensorKind::f32) == wanted.vector) {
+    return;
   }
-  const json& offsets = field(entry, "data_offsets");
-  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
-      !offsets[1].is_number_unsigned()) {
-    throw std::invalid_argument("'data_offsets' is not a pair of byte offsets");
-  }
-  const Extent extent{offsets[0].get<uint64_t>(), offsets[1].get<uint64_t>()};
-  if (extent.begin > extent.end) throw std::invalid_argument("its offsets run backwards");
-  if (extent.end > data_bytes) {
-    throw std::invalid_argument("it ends at byte " + std::to_string(extent.end) + " of " +
-                                std::to_string(data_bytes) +
-                                " in the data section: the file is truncated or damaged");
-  }
-  if (extent.begin % kAlignment != 0) {
-    throw std::invalid_argument("it does not start on a multiple of 64 bytes");
-  }
-  const uint64_t width = kind == TensorKind::f32 ? 4 : 1;
-  const json& shape = field(entry, "shape");
-  if (!shape.is_array() || shape.size() != 1 || !shape[0].is_number_unsigned() ||
-      shape[0].get<uint64_t>() != (extent.end - extent.begin) / width ||
-      (extent.end - extent.begin) % width != 0) {
-    throw std::invalid_argument("its shape does not agree with its byte offsets");
-  }
-  return extent;
+  throw std::invalid_argument("it is " + dimensions(view.rows, view.cols) + " of kind " +
+                              name_of(view.kind) + " where the model needs " +
+                              dimensions(wanted.rows, wanted.cols) +
+                              (wanted.vector ? " of kind f32" : " of a matrix kind"));
 }
 
 }  // namespace
-
-const char* name_of(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::affine4:
-      return "affine4";
-    case TensorKind::affine8:
-      return "affine8";
-    case TensorKind::f16:
-      return "f16";
-    case TensorKind::bf16:
-      return "bf16";
-    case TensorKind::f32:
-      return "f32";
-  }
-  return "f32";
-}
-
-int64_t tensor_bytes(TensorKind kind, int rows, int cols, int group) {
-  const int64_t tiles = (int64_t{rows} + kTileRows - 1) / kTileRows;
-  switch (kind) {
-    case TensorKind::affine4:
-      return tiles * (cols / group) * (int64_t{group} * 8 + 64);
-    case TensorKind::affine8:
-      return tiles * (cols / group) * (int64_t{group} * 16 + 32);
-    case TensorKind::f16:
-    case TensorKind::bf16:
-      return tiles * cols * 32;
-    case TensorKind::f32:
-      return int64_t{rows} * cols * 4;
-  }
-  return 0;
-}
-
-std::span<const float> TensorView::floats() const {
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
-}
 
 class PackedFile::Mapping {
  public:
@@ -278,40 +90,45 @@ void PackedFile::read(std::span<const std::byte> bytes) {
   uint64_t header_bytes = 0;
   if (bytes.size() < sizeof(header_bytes)) fail("it is truncated: it has no header.");
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
-  const std::size_t rest = bytes.size() - sizeof(header_bytes);
   if (header_bytes < 2 || header_bytes > kMaxHeaderBytes) {
     fail("its header length of " + std::to_string(header_bytes) +
          " bytes is absurd: it is not a packed model file.");
   }
-  if (header_bytes > rest) fail("it is truncated inside its header.");
+  if (header_bytes > bytes.size() - sizeof(header_bytes)) {
+    fail("it is truncated inside its header.");
+  }
   const std::size_t data_start = sizeof(header_bytes) + header_bytes;
   if (data_start % kAlignment != 0) fail("its data does not start on a multiple of 64 bytes.");
-  const std::span<const std::byte> data = bytes.subspan(data_start);
 
-  json header;
-  json metadata;
-  std::string part = "the header";
-  try {
-    header = parse_json(
-        {reinterpret_cast<const char*>(bytes.data()) + sizeof(header_bytes), header_bytes});
-    if (!header.is_object()) throw std::invalid_argument("It is not an object.");
-    part = "the metadata entry 'specquant'";
-    const auto table = header.find("__metadata__");
-    if (table == header.end() || !table->is_object() || !table->contains("specquant")) {
-      fail(
-          "it has no metadata entry 'specquant'. Pack the checkpoint with "
-          "'python -m backends.pack'.");
-    }
-    metadata = parse_json(text_field(*table, "specquant"));
-    if (!metadata.is_object()) throw std::invalid_argument("It is not an object.");
-    header.erase("__metadata__");
-  } catch (const std::invalid_argument& error) {
-    fail("cannot read " + part + ". " + error.what());
+  json header = parse_part(bytes.subspan(sizeof(header_bytes), header_bytes), "the header");
+  const auto table = header.find("__metadata__");
+  if (table == header.end() || !table->is_object() || !table->contains("specquant")) {
+    fail(
+        "it has no metadata entry 'specquant'. Pack the checkpoint with "
+        "'python -m backends.pack'.");
   }
+  const json text = (*table)["specquant"];
+  if (!text.is_string()) fail("'specquant' is not a text.");
+  header.erase("__metadata__");
+  const json metadata = parse_part(std::as_bytes(std::span(text.get_ref<const std::string&>())),
+                                   "the metadata entry 'specquant'");
+  read_metadata(metadata);
+  place_tensors(header, metadata["tensors"], bytes.subspan(data_start));
+}
 
-  json descriptions;
+nlohmann::json PackedFile::parse_part(std::span<const std::byte> text, const char* part) const {
   try {
-    if (integer_field(metadata, "format_version", 0, kMaxDimension) != 1) {
+    json parsed = parse_json({reinterpret_cast<const char*>(text.data()), text.size()});
+    if (!parsed.is_object()) throw std::invalid_argument("It is not an object.");
+    return parsed;
+  } catch (const std::invalid_argument& error) {
+    fail(std::string("cannot read ") + part + ". " + error.what());
+  }
+}
+
+void PackedFile::read_metadata(const nlohmann::json& metadata) {
+  try {
+    if (integer_field(metadata, "format_version", 0, kMaxPackedDimension) != 1) {
       throw std::invalid_argument("its format_version is not 1; pack the checkpoint again");
     }
     const std::string architecture = text_field(metadata, "architecture");
@@ -323,25 +140,23 @@ void PackedFile::read(std::span<const std::byte> bytes) {
     name_ = text_field(metadata, "name");
     content_hash_ = text_field(metadata, "content_hash");
     weight_format_ = text_field(metadata, "weight_format");
-    descriptions = field(metadata, "tensors");
-    if (!descriptions.is_object()) throw std::invalid_argument("'tensors' is not an object");
+    if (!field(metadata, "tensors").is_object()) {
+      throw std::invalid_argument("'tensors' is not an object");
+    }
   } catch (const std::invalid_argument& error) {
     fail(std::string(error.what()) + ".");
   }
+}
 
-  const std::vector<Expected> expected = expected_tensors(shape_);
-  std::vector<std::pair<Extent, const TensorView*>> extents;
-  for (const Expected& wanted : expected) {
+// Finds each tensor that the shape asks for in the header and in the metadata, which must agree.
+void PackedFile::place_tensors(const nlohmann::json& header, const nlohmann::json& descriptions,
+                               std::span<const std::byte> data) {
+  std::vector<std::pair<Extent, std::string>> extents;
+  for (const ExpectedTensor& wanted : expected_tensors(shape_)) {
     try {
       if (!descriptions.contains(wanted.name)) throw std::invalid_argument("it is missing");
       TensorView view = described_tensor(wanted.name, descriptions[wanted.name]);
-      if (view.rows != wanted.rows || view.cols != wanted.cols ||
-          (view.kind == TensorKind::f32) != wanted.vector) {
-        throw std::invalid_argument("it is " + dimensions(view.rows, view.cols) + " of kind " +
-                                    name_of(view.kind) + " where the model needs " +
-                                    dimensions(wanted.rows, wanted.cols) +
-                                    (wanted.vector ? " of kind f32" : " of a matrix kind"));
-      }
+      require_shape(view, wanted);
       if (!header.contains(wanted.name)) throw std::invalid_argument("it has no data");
       const Extent extent = extent_of(header[wanted.name], view.kind, data.size());
       const int64_t needed = tensor_bytes(view.kind, view.rows, view.cols, view.group);
@@ -351,8 +166,8 @@ void PackedFile::read(std::span<const std::byte> bytes) {
                                     std::to_string(needed));
       }
       view.bytes = data.subspan(extent.begin, extent.end - extent.begin);
-      const auto placed = tensors_.emplace(wanted.name, std::move(view)).first;
-      extents.emplace_back(extent, &placed->second);
+      tensors_.emplace(wanted.name, std::move(view));
+      extents.emplace_back(extent, wanted.name);
     } catch (const std::invalid_argument& error) {
       fail("tensor '" + wanted.name + "': " + error.what() + ".");
     }
@@ -362,12 +177,10 @@ void PackedFile::read(std::span<const std::byte> bytes) {
       if (!tensors_.contains(name)) fail("tensor '" + name + "' does not belong to the model.");
     }
   }
-
   std::ranges::sort(extents, {}, [](const auto& entry) { return entry.first.begin; });
   for (std::size_t i = 1; i < extents.size(); ++i) {
     if (extents[i].first.begin < extents[i - 1].first.end) {
-      fail("tensors '" + extents[i - 1].second->name + "' and '" + extents[i].second->name +
-           "' overlap.");
+      fail("tensors '" + extents[i - 1].second + "' and '" + extents[i].second + "' overlap.");
     }
   }
 }

@@ -6,31 +6,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
 #include "core/errors.h"
+#include "core/packed_tensor.h"
 #include "decode/device.h"
 
 namespace specquant::core {
-
-enum class TensorKind { affine4, affine8, f16, bf16, f32 };
-
-const char* name_of(TensorKind kind);
-
-// Bytes of a tensor of this logical shape; the last tile of 16 rows counts whole.
-int64_t tensor_bytes(TensorKind kind, int rows, int cols, int group);
-
-struct TensorView {
-  std::string name;
-  TensorKind kind = TensorKind::f32;
-  int rows = 0;   // logical output rows, before padding to 16
-  int cols = 0;   // a multiple of 32 (1 for f32)
-  int group = 0;  // columns that share s and m: 32, 64 or 128 (0 for kinds without groups)
-  std::span<const std::byte> bytes;  // starts on a multiple of 64
-
-  std::span<const float> floats() const;  // f32 only
-};
 
 // An opened file whose every tensor has passed the checks. Views live as long as the file object.
 class PackedFile {
@@ -66,6 +50,10 @@ class PackedFile {
   std::map<std::string, TensorView> tensors_;
 
   void read(std::span<const std::byte> bytes);
+  nlohmann::json parse_part(std::span<const std::byte> text, const char* part) const;
+  void read_metadata(const nlohmann::json& metadata);
+  void place_tensors(const nlohmann::json& header, const nlohmann::json& descriptions,
+                     std::span<const std::byte> data);
   [[noreturn]] void fail(const std::string& what) const;
 };
 
