@@ -7,7 +7,7 @@ from collections import deque
 
 import llama_cpp
 
-_WARNING, _ERROR = 2, 3
+_WARNING, _ERROR = 3, 4
 """ggml_log_level of ggml.h."""
 
 _complaints: deque[str] = deque(maxlen=3)
