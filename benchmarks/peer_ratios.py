@@ -1,0 +1,108 @@
+"""Native engine over llama.cpp in the records of `+experiment=cpu_peers`.
+
+python -m benchmarks.peer_ratios RESULTS [--out FILE]
+
+Each pair reads the same 4-bit weights, or 16-bit ones made from them. The ratios of throughput are
+paired by block and their intervals simultaneous, as for every comparison (docs/statistics.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.engines import in_words
+from harness.comparison import Group, Key, read_groups
+from harness.derive import read_trials
+from harness.errors import ConfigError
+from harness.stats import Settings
+
+PAIRS = (
+    ("fp16", "none", "llama_cpp_f16"),
+    ("w4a8", "none", "llama_cpp_q4_0"),
+    ("w4a16", "none", "llama_cpp_q4_1"),
+    ("w4a8", "none", "llama_cpp_q4_1"),
+    ("w4a8", "ngram", "llama_cpp_q4_0"),
+)
+"""Native precision, drafter of both, and the peer's worker."""
+
+
+def compare(results: Path) -> list[dict[str, Any]]:
+    """For each group and pair the two throughputs and their ratio. Raises ConfigError."""
+    try:
+        config = yaml.safe_load((results / "config.yaml").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{results} is no results folder: {error.strerror}.") from error
+    groups = read_groups(read_trials(results), Settings.read(config["stats"]))
+    return [entry for group in groups for entry in _entries(group)]
+
+
+def _entries(group: Group) -> list[dict[str, Any]]:
+    pairs = [
+        (native, peer)
+        for precision, drafter, worker in PAIRS
+        if (native := _key(group, "native", drafter, precision))
+        and (peer := _key(group, worker, drafter))
+    ]
+    rates = group.family([{key: 1.0} for pair in pairs for key in pair])
+    ratios = group.family([{native: 1.0, peer: -1.0} for native, peer in pairs])
+    return [
+        {
+            "group": group.name,
+            "native": group.cell(native)["name"],
+            "peer": group.cell(peer)["name"],
+            "native_tokens_s": rates[2 * place].exp().to_json(),
+            "peer_tokens_s": rates[2 * place + 1].exp().to_json(),
+            "ratio": ratios[place].exp().to_json(),
+        }
+        for place, (native, peer) in enumerate(pairs)
+    ]
+
+
+def _key(group: Group, worker: str, drafter: str, precision: str | None = None) -> Key | None:
+    """The cell of a worker with this drafter; its A/A twin is another cell."""
+    for key in group.keys:
+        cell = group.cell(key)
+        if (
+            (cell["worker"], cell["drafter"]["kind"]) == (worker, drafter)
+            and precision in (None, cell["precision"])
+            and cell["role"] != "noise"
+        ):
+            return key
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.peer_ratios", description=str(__doc__).partition("\n")[0]
+    )
+    parser.add_argument("results", type=Path, help="results folder, for example results/cpu_peers")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures")
+    given = parser.parse_args(arguments)
+    try:
+        entries = compare(given.results)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+    print("| group | native | tok/s | llama.cpp | tok/s | ratio |\n|" + " --- |" * 6)
+    for entry in entries:
+        native, peer = (in_words(entry[f"{side}_tokens_s"], 0) for side in ("native", "peer"))
+        print(
+            f"| {entry['group']} | {entry['native']} | {native} | {entry['peer']} | {peer} "
+            f"| {in_words(entry['ratio'])} |"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
