@@ -5,6 +5,9 @@
 
 #include "core/names.h"
 #include "worker/cpu_hardware.h"
+#ifdef SPECQUANT_CUDA
+#include "worker/cuda_hardware.h"
+#endif
 
 namespace specquant::worker {
 namespace {
@@ -15,9 +18,15 @@ struct Kind {
   const char* remedy;
 };
 
+#ifdef SPECQUANT_CUDA
+constexpr auto kMakeCuda = make_cuda_hardware;
+#else
+constexpr std::unique_ptr<Hardware> (*kMakeCuda)(int) = nullptr;
+#endif
+
 constexpr std::array kKinds{
     Kind{"cpu", make_cpu_hardware, ""},
-    Kind{"cuda", nullptr, "Build it with 'make native-cuda', or use --device cpu."}};
+    Kind{"cuda", kMakeCuda, "Build it with 'make native-cuda', or use --device cpu."}};
 
 }  // namespace
 

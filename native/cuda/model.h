@@ -1,0 +1,45 @@
+// A Llama model on an NVIDIA GPU: specquant::Model over a packed file or a seed.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/packed_file.h"
+#include "decode/device.h"
+
+namespace specquant::cuda {
+
+// A model without a file: a shape, and weights drawn from a seed on the device (w4: groups of 128;
+// head and embedding 16 bits).
+struct SyntheticModel {
+  ModelShape shape;
+  uint64_t seed = 1;
+};
+
+// Llama-3-8B, Llama-3-70B, Llama-3.2-1B or Llama-3.2-3B; throws std::invalid_argument with near
+// names.
+ModelShape synthetic_shape(const std::string& name);
+
+// The residual stream and all sums are f32, the KV cache f16. The logits of a row are bitwise the
+// same for any number of rows and sequences beside it. Throws core::Error that says what to change:
+// `out_of_memory`, `device`, `unsupported` for a precision that the file does not serve, `model`
+// for a shape that the kernels cannot run, `bad_request` for sizes below 1.
+std::unique_ptr<Model> make_cuda_model(const core::PackedFile& file,
+                                       std::span<const Precision> precisions, int max_batch,
+                                       int max_context);
+std::unique_ptr<Model> make_cuda_model(const SyntheticModel& synthetic,
+                                       std::span<const Precision> precisions, int max_batch,
+                                       int max_context);
+
+struct DeviceDescription {
+  std::string name, architecture;  // e.g. NVIDIA H200, sm_90
+};
+// Throws core::Error of type `device` that says what is missing: driver, GPU or architecture.
+DeviceDescription describe_device();
+
+// Bytes a second of a kernel that reads a buffer far larger than the caches.
+double measure_read_bandwidth();
+
+}  // namespace specquant::cuda

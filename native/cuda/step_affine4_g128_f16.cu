@@ -1,0 +1,5 @@
+#include "cuda/step.cuh"
+
+namespace specquant::cuda {
+Launchers launchers_affine4_g128_f16() { return launchers<Affine4F16<128>>(); }
+}  // namespace specquant::cuda

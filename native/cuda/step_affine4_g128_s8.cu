@@ -1,0 +1,5 @@
+#include "cuda/step.cuh"
+
+namespace specquant::cuda {
+Launchers launchers_affine4_g128_s8() { return launchers<Affine4S8<128>>(); }
+}  // namespace specquant::cuda

@@ -1,0 +1,5 @@
+#include "cuda/step.cuh"
+
+namespace specquant::cuda {
+Launchers launchers_affine4_g32_s8() { return launchers<Affine4S8<32>>(); }
+}  // namespace specquant::cuda

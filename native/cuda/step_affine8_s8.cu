@@ -1,0 +1,5 @@
+#include "cuda/step.cuh"
+
+namespace specquant::cuda {
+Launchers launchers_affine8_s8() { return launchers<Affine8S8>(); }
+}  // namespace specquant::cuda

@@ -1,0 +1,5 @@
+#include "cuda/step.cuh"
+
+namespace specquant::cuda {
+Launchers launchers_bf16() { return launchers<Float16<Act::bf16>>(); }
+}  // namespace specquant::cuda

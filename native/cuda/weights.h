@@ -1,0 +1,41 @@
+// Matrices on the device, in the order in which the kernels read them (formats.cuh).
+#pragma once
+
+#include <cstdint>
+
+#include "core/packed_file.h"
+#include "cuda/memory.h"
+#include "cuda/step.h"
+
+namespace specquant::cuda {
+
+// Where a matrix comes from: a tensor of a packed file, or a seed. Weights from a seed are 4-bit
+// codes (8-bit ones for affine8) under one scale, of variance 1 / columns; the 16-bit formats get
+// the values of the 4-bit codes.
+struct MatrixOrigin {
+  const core::TensorView* tensor = nullptr;
+  uint64_t seed = 0;
+  int rows = 0, columns = 0;
+  bool gate_up = false;  // to be interleaved by eight rows
+};
+
+struct DeviceMatrix {
+  DeviceBuffer data;
+  WeightFormat format = WeightFormat::f16;
+  MatrixShape shape;
+  int rows = 0;
+};
+
+int stage_columns(WeightFormat format);
+int stage_bytes(WeightFormat format);
+const char* name_of(WeightFormat format);
+
+// Throws core::Error: `model` where a weight is too large for f16, `out_of_memory`, `device`.
+DeviceMatrix place_matrix(const MatrixOrigin& origin, WeightFormat format, const char* what);
+
+// Rows `row[i].token` of an embedding, to [i][columns] f32, and their sums of squares of 16
+// columns.
+int launch_embed(const DeviceMatrix& matrix, const StepRow* row, int rows, float* residual,
+                 float* squares, void* stream);
+
+}  // namespace specquant::cuda
