@@ -1,0 +1,48 @@
+"""Ratios of the native engine and a peer, from records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peer_ratios import compare, main
+from tests.fakes.records import FakeWorld, GroupSpec, write_results
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder whose native w4a16 is given out as llama.cpp's Q4_0: 1.25 times a step of w4a8."""
+    world = FakeWorld(groups=(GroupSpec(1, "natural", (3,), 4),))
+    folder = write_results(tmp_path / "results", world)
+    for path in folder.glob("records/*/*/*.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        cell = record["cell"]
+        peer = cell["precision"] == "w4a16" and cell["drafter"]["kind"] == "none"
+        cell["worker"] = "llama_cpp_q4_0" if peer else "native"
+        path.write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+def test_a_pair_is_compared_where_both_were_measured(results: Path) -> None:
+    (entry,) = compare(results)
+    assert (entry["native"], entry["peer"]) == ("w4a8", "w4a16")
+    assert entry["ratio"]["n"] == 6
+    assert entry["ratio"]["ci_low"] <= 1.25 <= entry["ratio"]["ci_high"]
+    quotient = entry["native_tokens_s"]["mean"] / entry["peer_tokens_s"]["mean"]
+    assert entry["ratio"]["mean"] == pytest.approx(quotient)
+
+
+def test_the_command_prints_and_stores_the_figures(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "ratios.json"
+    assert main([str(results), "--out", str(out)]) == 0
+    assert "| w4a8 |" in capsys.readouterr().out
+    assert json.loads(out.read_text(encoding="utf-8"))[0]["native"] == "w4a8"
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "nothing")]) == 2
+    assert "nothing is no results folder" in capsys.readouterr().err
