@@ -215,8 +215,7 @@ class _Run:
             "sequence_rounds": self._sequence_rounds,
             "wall_s": self.now(),
             "decode_s": sum(
-                sum(self._rounds[phase])
-                for phase in ("draft_s", "verify_s", "other_s")
+                sum(self._rounds[phase]) for phase in ("draft_s", "verify_s", "other_s")
             ),
             "memory": {"peak_bytes": peak_bytes()},
         }

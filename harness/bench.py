@@ -106,9 +106,7 @@ def max_context(workload: Workload, group: Group, max_position: int) -> int:
 def read_workload(settings: Settings, model: ModelFile) -> Workload:
     """Load the workload for a model. Raises ConfigError."""
     try:
-        return load_workload(
-            settings.config["workload"], Tokenizer(model.metadata), model.metadata
-        )
+        return load_workload(settings.config["workload"], Tokenizer(model.metadata), model.metadata)
     except TokenizerError as error:
         raise ConfigError(f"{model.path}: {error}") from error
 

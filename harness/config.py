@@ -125,7 +125,7 @@ def read(cfg: DictConfig) -> Settings:
         name=name,
         results=Path(str(config["results_root"])).expanduser() / name,
         data_root=data_root,
-        model_path=data_root / Path(str(model_path)).expanduser(),
+        model_path=Path(str(model_path)).expanduser(),
         baseline=check_precision(config["baseline"], "baseline"),
         axes=_products(config["sweep"]),
         methods=tuple(entries),

@@ -18,8 +18,8 @@ from harness.vocabulary import quantized
 
 AXES = (
     "method_id", "name", "arm", "role", "model", "workload", "backend", "worker", "device",
-    "weight_format", "precision", "compute_dtype", "kv_precision", "drafter", "shape", "acceptance", "synthetic",
-    "batch_size", "context_length",
+    "weight_format", "precision", "compute_dtype", "kv_precision", "drafter", "shape", "acceptance",
+    "synthetic", "batch_size", "context_length",
 )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def read(cfg: DictConfig) -> Settings:
     return Settings(
         results=Path(str(whole["results_root"])).expanduser() / name,
         data_root=root,
-        model_path=_model_path(root, Path(str(whole["model"]["path"])).expanduser()),
+        model_path=Path(str(whole["model"]["path"])).expanduser(),
         model_made_by=whole["model"].get("made_by"),
         backend=next(iter(backends.values())),
         target=check_precision(block["target"], "agreement.target"),
@@ -103,11 +103,6 @@ def read(cfg: DictConfig) -> Settings:
         lang=str(whole["report"]["lang"]),
         config=whole,
     )
-
-
-def _model_path(root: Path, path: Path) -> Path:
-    """The data folder often holds data alone; then the path starts where the command is run."""
-    return root / path if (root / path).exists() else path
 
 
 def _modes(given: Any) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
 // The native worker process: JSON lines in, JSON lines out (docs/protocol.md).
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,6 +35,8 @@ bool write_line(std::string text) {
 }
 
 int serve(Hardware& hardware) {
+  // A harness that was killed must not leave a worker that finishes its run beside the next one.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   Worker worker(hardware);
   core::LineReader reader(STDIN_FILENO, kMaxLineBytes);
   while (!worker.closed()) {
