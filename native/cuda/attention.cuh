@@ -1,10 +1,11 @@
 // Attention of a group of rows over the KV cache: one block of threads for a group and KV head.
 //
 // The query heads of a KV head and the rows of the group fill the 16 rows of a tensor-core tile.
-// Positions are cut into splits of 64 in logical order; split s belongs to warp s mod 16, which
-// takes its splits in order with a running maximum; the warps' results are added in order. So a
-// row's sums depend on nothing but its own length: splits that it does not see change no bit of
-// them.
+// A warp sums 64 dimensions of the values, so that its sums stay in registers: for heads of 128,
+// pairs of warps compute the same scores. Positions are cut into splits of 64 in logical order,
+// dealt out in turn to the warps (or pairs), which take theirs in order with a running maximum; the
+// warps' results are added in order. So a row's sums depend on nothing but its own length: splits
+// that it does not see change no bit of them.
 #pragma once
 
 #include "cuda/inputs.cuh"
@@ -21,8 +22,9 @@ constexpr int attention_shared_bytes() {
 }
 
 template <int kHeadDim>
-__device__ __noinline__ void attend(const StepArgs& a, int layer, int unit, uint8_t* shared) {
+__device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, uint8_t* shared) {
   constexpr int kBlocks = kHeadDim / 32;
+  constexpr int kHalves = kHeadDim / 64, kTeams = kWarps / kHalves;
   constexpr float kNothing = -INFINITY;
   auto* outs = reinterpret_cast<float*>(shared);    // [warp][row][kOutStride]
   float* maxima = outs + kWarps * 16 * kOutStride;  // [warp][row]
@@ -31,6 +33,7 @@ __device__ __noinline__ void attend(const StepArgs& a, int layer, int unit, uint
   auto* queries = reinterpret_cast<uint8_t*>(tail + kSplit);      // [row] f16
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int c = lane % 4;
+  const int team = warp / kHalves, dimensions = warp % kHalves * 64;  // of this warp
 
   const RowGroup group = a.group[unit / a.kv_heads];
   const int kv_head = unit % a.kv_heads;
@@ -76,7 +79,7 @@ __device__ __noinline__ void attend(const StepArgs& a, int layer, int unit, uint
   const float scale = rsqrtf(static_cast<float>(kHeadDim)) * 1.44269504F;  // to powers of two
 
   float maximum[2] = {kNothing, kNothing}, total[2] = {};
-  float out[kHeadDim / 8][4] = {};
+  float out[8][4] = {};
   const auto gathered = [&](const __half* value, int position) {
     __half one[8];
 #pragma unroll
@@ -86,7 +89,8 @@ __device__ __noinline__ void attend(const StepArgs& a, int layer, int unit, uint
     }
     return *reinterpret_cast<const uint4*>(one);
   };
-  const auto take = [&](int split) {
+#pragma unroll 1
+  for (int split = team; split * kSplit < length; split += kTeams) {
     // Column 2j + i of score tile t is position 8j + 2t + i of its 32, so that a lane ends with the
     // scores of eight neighbouring positions, the operand that the values need.
     float score[2][4][4] = {};
@@ -101,22 +105,23 @@ __device__ __noinline__ void attend(const StepArgs& a, int layer, int unit, uint
         if (tree && entry >= first.prefix) entry = tail[entry - first.prefix];
         key[t] = keys + static_cast<size_t>(entry) * kHeadDim + c * 8;
       }
-      uint4 k[kBlocks][4];
 #pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
+      for (int pair = 0; pair < kBlocks; pair += 2) {  // loads of two blocks wait together
+        uint4 k[2][4];
 #pragma unroll
-        for (int t = 0; t < 4; ++t) {
-          k[block][t] = __ldcg(reinterpret_cast<const uint4*>(key[t] + block * 32));
+        for (int i = 0; i < 8; ++i) {
+          k[i / 4][i % 4] =
+              __ldcg(reinterpret_cast<const uint4*>(key[i % 4] + (pair + i / 4) * 32));
         }
-      }
 #pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        const uint4 upper = *reinterpret_cast<const uint4*>(query[0] + block * 64);
-        const uint4 lower = *reinterpret_cast<const uint4*>(query[1] + block * 64);
+        for (int i = 0; i < 2; ++i) {
+          const uint4 upper = *reinterpret_cast<const uint4*>(query[0] + (pair + i) * 64);
+          const uint4 lower = *reinterpret_cast<const uint4*>(query[1] + (pair + i) * 64);
 #pragma unroll
-        for (int t = 0; t < 4; ++t) {
-          mma_f16(score[part][t], upper.x, lower.x, upper.y, lower.y, k[block][t].x, k[block][t].y);
-          mma_f16(score[part][t], upper.z, lower.z, upper.w, lower.w, k[block][t].z, k[block][t].w);
+          for (int t = 0; t < 4; ++t) {
+            mma_f16(score[part][t], upper.x, lower.x, upper.y, lower.y, k[i][t].x, k[i][t].y);
+            mma_f16(score[part][t], upper.z, lower.z, upper.w, lower.w, k[i][t].z, k[i][t].w);
+          }
         }
       }
     }
@@ -159,7 +164,7 @@ __device__ __noinline__ void attend(const StepArgs& a, int layer, int unit, uint
       total[half] = total[half] * keep + sum;
       maximum[half] = high;
 #pragma unroll
-      for (int d = 0; d < kHeadDim / 8; ++d) {
+      for (int d = 0; d < 8; ++d) {
         out[d][2 * half] *= keep;
         out[d][2 * half + 1] *= keep;
       }
@@ -168,31 +173,23 @@ __device__ __noinline__ void attend(const StepArgs& a, int layer, int unit, uint
     for (int part = 0; part < 2; ++part) {
       const int position = split * kSplit + part * 32 + c * 8;
       const bool gather = tree && position + 8 > first.prefix;
-      constexpr int kTogether = 8;  // loads that wait together
+      uint4 v[8];
 #pragma unroll
-      for (int first_d = 0; first_d < kHeadDim / 8; first_d += kTogether) {
-        uint4 v[kTogether];
+      for (int d = 0; d < 8; ++d) {
+        const __half* value =
+            values + static_cast<size_t>(dimensions + d * 8 + lane / 4) * a.max_positions;
+        v[d] = gather ? gathered(value, position)
+                      : __ldcg(reinterpret_cast<const uint4*>(value + position));
+      }
 #pragma unroll
-        for (int d = 0; d < kTogether; ++d) {
-          const __half* value =
-              values + static_cast<size_t>((first_d + d) * 8 + lane / 4) * a.max_positions;
-          v[d] = gather ? gathered(value, position)
-                        : __ldcg(reinterpret_cast<const uint4*>(value + position));
-        }
-#pragma unroll
-        for (int d = 0; d < kTogether; ++d) {
-          mma_f16(out[first_d + d], weight[part][0][0], weight[part][0][1], weight[part][1][0],
-                  weight[part][1][1], v[d].x, v[d].y);
-          mma_f16(out[first_d + d], weight[part][2][0], weight[part][2][1], weight[part][3][0],
-                  weight[part][3][1], v[d].z, v[d].w);
-        }
+      for (int d = 0; d < 8; ++d) {
+        mma_f16(out[d], weight[part][0][0], weight[part][0][1], weight[part][1][0],
+                weight[part][1][1], v[d].x, v[d].y);
+        mma_f16(out[d], weight[part][2][0], weight[part][2][1], weight[part][3][0],
+                weight[part][3][1], v[d].z, v[d].w);
       }
     }
-  };
-  // The first split apart: no sums are live yet, so that registers are free for loads.
-  if (warp * kSplit < length) take(warp);
-#pragma unroll 1
-  for (int split = warp + kWarps; split * kSplit < length; split += kWarps) take(split);
+  }
 
   if (c == 0) {
     for (int half = 0; half < 2; ++half) {
@@ -200,34 +197,30 @@ __device__ __noinline__ void attend(const StepArgs& a, int layer, int unit, uint
       totals[warp * 16 + lane / 4 + 8 * half] = total[half];
     }
   }
-  const int warps = min(kWarps, (length + kSplit - 1) / kSplit);
+  const int teams = min(kTeams, (length + kSplit - 1) / kSplit);
+  if (team < teams) {
 #pragma unroll
-  for (int round = 0; round < kHeadDim / 64; ++round) {
-    __syncthreads();
-    if (warp < warps) {
-#pragma unroll
-      for (int d = 0; d < 8; ++d) {
-        float* to = outs + (warp * 16 + lane / 4) * kOutStride + d * 8 + c * 2;
-        const float(&o)[4] = out[round * 8 + d];
-        *reinterpret_cast<float2*>(to) = make_float2(o[0], o[1]);
-        *reinterpret_cast<float2*>(to + 8 * kOutStride) = make_float2(o[2], o[3]);
-      }
+    for (int d = 0; d < 8; ++d) {
+      float* to = outs + (warp * 16 + lane / 4) * kOutStride + d * 8 + c * 2;
+      *reinterpret_cast<float2*>(to) = make_float2(out[d][0], out[d][1]);
+      *reinterpret_cast<float2*>(to + 8 * kOutStride) = make_float2(out[d][2], out[d][3]);
     }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < used * 64; i += kThreads) {
-      const int index = i / 64, dimension = i % 64;
-      float highest = kNothing;
-      for (int w = 0; w < warps; ++w) highest = fmaxf(highest, maxima[w * 16 + index]);
-      float sum = 0.0F, value = 0.0F;
-      for (int w = 0; w < warps; ++w) {
-        const float factor = exp2f(maxima[w * 16 + index] - highest);
-        sum = fmaf(totals[w * 16 + index], factor, sum);
-        value = fmaf(outs[(w * 16 + index) * kOutStride + dimension], factor, value);
-      }
-      const int row = group.first + index / heads;
-      a.attention[static_cast<size_t>(row) * width + (kv_head * heads + index % heads) * kHeadDim +
-                  round * 64 + dimension] = value / sum;
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < used * kHeadDim; i += kThreads) {
+    const int index = i / kHeadDim, dimension = i % kHeadDim;
+    float highest = kNothing;
+    for (int w = 0; w < teams; ++w) highest = fmaxf(highest, maxima[w * kHalves * 16 + index]);
+    float sum = 0.0F, value = 0.0F;
+    for (int w = 0; w < teams; ++w) {
+      const int place = (w * kHalves + dimension / 64) * 16 + index;
+      const float factor = exp2f(maxima[place] - highest);
+      sum = fmaf(totals[place], factor, sum);
+      value = fmaf(outs[place * kOutStride + dimension % 64], factor, value);
     }
+    const int row = group.first + index / heads;
+    a.attention[static_cast<size_t>(row) * width + (kv_head * heads + index % heads) * kHeadDim +
+                dimension] = value / sum;
   }
 }
 
