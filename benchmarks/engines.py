@@ -124,6 +124,9 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> dict[str, Any]:
 
 
 def in_words(found: Mapping[str, Any], digits: int = 2) -> str:
-    """`median [low, high]`."""
-    mean, low, high = (f"{found[key]:.{digits}f}" for key in ("mean", "ci_low", "ci_high"))
+    """`mean [low, high]`; an end that is not known, as after a single block, reads `?`."""
+    mean, low, high = (
+        "?" if found[key] is None else f"{found[key]:.{digits}f}"
+        for key in ("mean", "ci_low", "ci_high")
+    )
     return f"{mean} [{low}, {high}]"

@@ -43,6 +43,15 @@ def test_the_command_prints_and_stores_the_figures(
     assert json.loads(out.read_text(encoding="utf-8"))[0]["native"] == "w4a8"
 
 
+def test_a_single_block_has_no_interval(
+    tmp_path: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for block in results.glob("records/*/00[1-9]"):
+        block.rename(tmp_path / block.name)
+    assert main([str(results)]) == 0
+    assert "[?, ?]" in capsys.readouterr().out
+
+
 def test_a_folder_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "nothing")]) == 2
     assert "nothing is no results folder" in capsys.readouterr().err
