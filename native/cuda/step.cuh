@@ -475,6 +475,7 @@ template <class Format>
 int launch_step(const StepArgs& args, int blocks, void* stream) {
   const auto kernel = args.rows <= 8    ? step_kernel<Format, 1>
                       : args.rows <= 16 ? step_kernel<Format, 2>
+                      : args.rows <= 32 ? step_kernel<Format, 4>
                                         : step_kernel<Format, 8>;
   return launch(kernel, args, blocks, stream, true);
 }
@@ -483,6 +484,7 @@ template <class Format>
 int launch_head(const HeadArgs& args, int blocks, void* stream) {
   const auto kernel = args.rows <= 8    ? head_kernel<Format, 1>
                       : args.rows <= 16 ? head_kernel<Format, 2>
+                      : args.rows <= 32 ? head_kernel<Format, 4>
                                         : head_kernel<Format, 8>;
   return launch(kernel, args, blocks, stream, false);
 }
