@@ -13,7 +13,7 @@ WORKER := build/native/worker/specquant-worker
 NATIVE_SOURCES := $(shell find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name 'CMakeLists.txt')
 ENVIRONMENT := $(VENV)/.installed
 
-.PHONY: help setup backends backend-llama-cpp backend-transformers test-backends bench test test-native test-python lint format native bench-native test-sanitize fuzz clean
+.PHONY: help setup backends backend-llama-cpp backend-transformers test-backends bench test test-native test-python lint format native bench-native test-sanitize fuzz clean native-cuda test-cuda
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -112,6 +112,13 @@ backend-transformers: .venvs/transformers/.installed ## Hugging Face transformer
 
 test-backends: setup ## The conformance suite on every optional backend that is installed
 	$(PY) -m pytest -m backend tests/conformance
+
+fuzz: ## Fuzz the packed-file reader and the protocol parser, a minute each
+	@tools/system-packages.sh build
+	@tools/system-packages.sh sanitize
+	cmake -S native -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DSPECQUANT_FUZZ=ON -DSPECQUANT_TESTS=OFF > /dev/null
+	cmake --build build/fuzz -j $(JOBS) --target run_packed_file_fuzz
+	cmake --build build/fuzz -j $(JOBS) --target run_protocol_fuzz
 
 clean: ## Remove what was built (results and models stay)
 	rm -rf build

@@ -116,9 +116,9 @@ std::string Fields::text(const std::string& key) {
 
 std::vector<std::string> Fields::texts(const std::string& key) {
   std::vector<std::string> list;
-  for (const json& item : array_of(value(key), path_of(key))) {
-    if (!item.is_string())
-      bad_request("'" + element(path_of(key), list.size()) + "' must be a text.");
+  const std::string path = path_of(key);
+  for (const json& item : array_of(value(key), path)) {
+    if (!item.is_string()) bad_request("'" + element(path, list.size()) + "' must be a text.");
     list.push_back(item.get<std::string>());
   }
   return list;
@@ -130,8 +130,9 @@ std::vector<int> Fields::integers(const std::string& key, int low, int high) {
 
 std::vector<double> Fields::numbers(const std::string& key, double low, double high) {
   std::vector<double> list;
-  for (const json& item : array_of(value(key), path_of(key))) {
-    list.push_back(number_of(item, element(path_of(key), list.size()), low, high));
+  const std::string path = path_of(key);
+  for (const json& item : array_of(value(key), path)) {
+    list.push_back(number_of(item, element(path, list.size()), low, high));
   }
   return list;
 }

@@ -47,8 +47,8 @@ class SweepFolder:
         script = json.dumps({"log": str(self.worker_log), **worker}).replace("'", "")
         return [
             "name=t", "workload=smoke", f"results_root={self.path / 'results'}",
-            f"data.root={self.path}", "model.path=fake.sqm", "workload.path=prompts.jsonl",
-            "workload.max_new_tokens=8",
+            f"data.root={self.path}", f"model.path={self.path / 'fake.sqm'}",
+            "workload.path=prompts.jsonl", "workload.max_new_tokens=8",
             f"backends.native.command=[{sys.executable},-m,tests.fakes.worker,'{script}']",
             *SMALL, *more,
         ]  # fmt: skip

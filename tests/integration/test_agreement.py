@@ -61,7 +61,8 @@ class Scripted:
         script = json.dumps({"log": str(self.log), **worker})
         command = f"[{sys.executable},-m,tests.fakes.trace_worker,'{script}']"
         return trace(
-            self.folder, "model.path=fake.sqm", f"backends.native.command={command}",
+            self.folder, f"model.path={self.folder / 'fake.sqm'}",
+            f"backends.native.command={command}",
             "agreement.max_new_tokens=20", "agreement.part=4", *more,
         )  # fmt: skip
 
