@@ -129,6 +129,30 @@ TEST_CASE("one row at a time equals any number of rows at once") {
   }
 }
 
+TEST_CASE("8-bit weights and an untied 16-bit head are shape invariant too") {
+  reference::RandomModelSpec spec = reference::small_spec();
+  spec.layer_kind = WeightKind::affine8;
+  spec.head_kind = WeightKind::f16;
+  spec.shape.tied_head = false;
+  const RandomModel random(spec);
+  std::mt19937 source(15);
+  const Tokens tokens = random_tokens(64, source);
+  const Precision precisions[] = {Precision::w8a8};
+  std::vector<Row> plain;
+  for (const char* isa : {"scalar", "avx2", "avx512"}) {
+    if (kernels(isa) == nullptr) continue;
+    CpuModel model(random.file(), precisions, 2, kContext, 2, *kernels(isa));
+    const std::vector<Row> alone = one_by_one(model, Precision::w8a8, 0, tokens);
+    if (plain.empty()) plain = alone;
+    CHECK(alone == plain);
+    for (int n = 2; n <= 64; n += 5) {
+      const Rows rows{0, 64 - n, std::span(tokens).last(n), {}};
+      const std::vector<Row> together = forward(model, Precision::w8a8, {rows});
+      CHECK(std::equal(together.begin(), together.end(), plain.begin() + (64 - n)));
+    }
+  }
+}
+
 TEST_CASE("a prompt of many passes equals its tokens one at a time") {
   const RandomModel random(reference::small_spec());
   const auto model = build(random, 2);
