@@ -60,7 +60,7 @@ def analyse(results_dir: Path | str) -> dict[str, Any]:
     decided: list[tuple[Evidence, GroupVerdict]] = []
     interaction: list[dict[str, Any]] = []
     for group in groups:
-        evidence = _evidence(group, inputs)
+        evidence = _evidence(group, groups, inputs)
         for row in evidence.rows.values():
             others = list(evidence.rows.values())
             row["prediction"] = predict(row, others, evidence.rows[group.baseline], curves)
@@ -143,8 +143,8 @@ def _read_inputs(results: Path) -> Inputs:
     return Inputs(config, environment, settings, read_cost(block) if block else None)
 
 
-def _evidence(group: Group, inputs: Inputs) -> Evidence:
-    rows = method_rows(group, inputs.cost)
+def _evidence(group: Group, groups: Sequence[Group], inputs: Inputs) -> Evidence:
+    rows = method_rows(group, inputs.cost, [other for other in groups if other is not group])
     if inputs.cost is not None:
         for key, cost in method_costs(group, inputs.cost).items():
             rows[key]["cost"] = cost

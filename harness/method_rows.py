@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,23 +23,28 @@ AXES = (
 )  # fmt: skip
 
 
-def method_rows(group: Group, model: CostModel | None) -> dict[Key, dict[str, Any]]:
+def method_rows(
+    group: Group, model: CostModel | None, others: Sequence[Group] = ()
+) -> dict[Key, dict[str, Any]]:
     """The rows of a group's cells, baseline and A/A twin included, in the order of the records.
 
-    `cost` and `prediction` are null here; the analysis fills them in.
+    `cost` and `prediction` are null here; the analysis fills them in. A precision that `group` did
+    not score has the quality measured in `others`.
     """
     comparisons = _comparisons(group)
-    rows = {key: _row(group, key, model) for key in group.trials}
+    rows = {key: _row(group, key, model, others) for key in group.trials}
     for key, found in comparisons.items():
         rows[key] |= found
     return rows
 
 
-def _row(group: Group, key: Key, model: CostModel | None) -> dict[str, Any]:
+def _row(
+    group: Group, key: Key, model: CostModel | None, others: Sequence[Group]
+) -> dict[str, Any]:
     cell = group.cell(key)
     trials = list(group.trials[key].values())
     complete = key in group.keys
-    quality = measured_quality(group, key)
+    quality = measured_quality(group, key, others)
     lossless, compared = losslessness(group, key)
     passed = gate(group, key, quality, model.quality if model else None)
     errors = [trial.error for trial in trials if trial.error]

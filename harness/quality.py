@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,15 @@ def plain_target(group: Group, key: Key) -> Key | None:
 
     A plain method is its own target.
     """
-    wanted = _target_axes(group.cell(key))
+    return _plain(group, group.cell(key))
+
+
+def _plain(group: Group, target: Mapping[str, Any]) -> Key | None:
+    """The plain method of `group` that computes what the cell `target` verifies with."""
     for other in group.trials:
         cell = group.cell(other)
         plain = cell["drafter"]["kind"] == "none" and other[1] != "noise"
-        if plain and _target_axes(cell) == wanted:
+        if plain and _target_axes(cell) == _target_axes(target):
             return other
     return None
 
@@ -51,19 +55,36 @@ def clusters(scores: Iterable[Mapping[str, Any]]) -> FloatArray:
     return np.array(rows).reshape(-1, len(SUMS))
 
 
-def measured_quality(group: Group, key: Key) -> dict[str, Any] | None:
+def measured_quality(group: Group, key: Key, others: Sequence[Group] = ()) -> dict[str, Any] | None:
     """The `quality` object of a method in a group, None where nothing was scored.
 
     A speculative method has the quality of its target: greedy acceptance gives its tokens, sampling
-    acceptance its distribution.
+    acceptance its distribution. A sweep scores each precision in one group, because the logits of
+    a row do not depend on the batch; where `group` has no scores, they are those of the first of
+    `others` that has some for the same model, workload and target, and `measured_in` names it.
     """
-    source = plain_target(group, key)
-    if source is None:
-        return None
-    scores = [t.quality for t in group.trials[source].values() if t.ok and t.quality]
-    rows = clusters(scores)
-    if not len(rows):
-        return None
+    cell = group.cell(key)
+    for place in (group, *others):
+        source = _plain(place, cell)
+        if source is None or any(
+            place.cell(source)[axis] != cell[axis] for axis in ("model", "workload")
+        ):
+            continue
+        scores = [t.quality for t in place.trials[source].values() if t.ok and t.quality]
+        rows = clusters(scores)
+        if len(rows):
+            return _quality(place, key, source, scores, rows)
+    return None
+
+
+def _quality(
+    group: Group,
+    key: Key,
+    source: Key,
+    scores: Sequence[Mapping[str, Any]],
+    rows: FloatArray,
+) -> dict[str, Any]:
+    """The `quality` object from the sums `rows` (sequences, 5) of the plain method `source`."""
     settings, rng = group.settings, group.rng(f"quality {source[0]}")
     positions, agree, kl, nll, ref_nll = rows.T
     rate, divergence, log_perplexity, ref_log_perplexity, log_ratio = ratio_intervals(
@@ -79,6 +100,7 @@ def measured_quality(group: Group, key: Key) -> dict[str, Any] | None:
         "precision": scores[0]["precision"],
         "reference": scores[0]["reference"],
         "inherited_from": None if source == key else source[0],
+        "measured_in": group.name,
         "agreement_rate": agreement.clipped(0.0, 1.0).to_json(),
         "kl": divergence.clipped(0.0, math.inf).to_json(),
         "perplexity": log_perplexity.exp().to_json(),

@@ -200,3 +200,26 @@ def test_a_finding_needs_all_its_parameters() -> None:
     with pytest.raises(KeyError):
         finding("holds_at", group="g")
     assert all(text.endswith(".") for text in TEXTS.values())
+
+
+def test_quality_scored_in_one_group_serves_the_others(tmp_path: Path) -> None:
+    """A precision is scored once; else other groups could recommend nothing quantized."""
+    large = GroupSpec(4, "natural", (3,), 8)
+
+    def score_in_the_first_group_alone(record: dict[str, Any]) -> None:
+        if record["group"] == large.name:
+            record["quality"] = None
+
+    folder = Folder(
+        FakeWorld(groups=(SMALL, large), drift=0.0), record=score_in_the_first_group_alone
+    )
+    rows = {
+        (row["group"], row["method_id"]): row
+        for row in analyse(folder.write(tmp_path))["methods"]
+        if row["role"] != "noise"
+    }
+    for method in ("w4a8", "w4a16"):
+        scored, other = rows[SMALL.name, method], rows[large.name, method]
+        assert other["quality"] == scored["quality"]
+        assert other["quality"]["measured_in"] == SMALL.name
+        assert other["quality_gate"]["passed"] is scored["quality_gate"]["passed"] is True
