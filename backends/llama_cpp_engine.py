@@ -28,7 +28,7 @@ from backends.llama_cpp_weights import make_gguf
 from backends.pack.errors import CheckpointError
 from backends.pack.packed import PackedFile
 from backends.protocol import MAX_DRAFTED, ForwardRequest, LoadRequest, RequestError, RunRequest
-from backends.worker import Engine, peak_bytes, serve
+from backends.worker import Engine, cpu_name, peak_bytes, serve
 
 _BANDWIDTH_BYTES = 256 * 1024 * 1024
 _BANDWIDTH_PASSES = 5
@@ -54,7 +54,7 @@ class LlamaCppEngine(Engine):
         """The CPU, llama.cpp's build and the settings in force."""
         return {
             "kind": "cpu",
-            "name": _cpu_name(),
+            "name": cpu_name(),
             **self._settings._asdict(),
             "system_info": llama_cpp.llama_print_system_info().decode().strip(),
         }
@@ -219,13 +219,6 @@ def _read_bandwidth(threads: int) -> float:
             list(pool.map(np.max, parts))
             seconds.append(time.monotonic() - started)
     return _BANDWIDTH_BYTES / statistics.median(seconds)
-
-
-def _cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return "unknown"
 
 
 def main() -> None:

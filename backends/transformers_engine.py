@@ -10,7 +10,6 @@ import argparse
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from backends.llama_weights import llama_config, llama_state
 from backends.pack.errors import CheckpointError
 from backends.pack.packed import PackedFile
 from backends.protocol import ForwardRequest, LoadRequest, RequestError, RunRequest, ScoreRequest
-from backends.worker import Engine, peak_bytes, serve
+from backends.worker import Engine, cpu_name, peak_bytes, serve
 
 COMPUTE_DTYPE = {
     "fp16": "weights rounded to f16 and held as f32; activations, KV cache and sums f32",
@@ -71,7 +70,7 @@ class TransformersEngine(Engine):
         """The CPU and PyTorch's number of threads."""
         return {
             "kind": "cpu",
-            "name": _cpu_name(),
+            "name": cpu_name(),
             "isa": torch.backends.cpu.get_cpu_capability().lower(),
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
@@ -237,13 +236,6 @@ def _read_bandwidth() -> float:
         buffer.sum()
         seconds.append(time.monotonic() - started)
     return _BANDWIDTH_BYTES / statistics.median(seconds)
-
-
-def _cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return "unknown"
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import resource
 import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from backends.protocol import (
@@ -75,6 +76,14 @@ class Engine:
 def peak_bytes() -> int:
     """The largest resident size that this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def cpu_name() -> str:
+    """The processor's name as Linux tells it, "unknown" where it does not."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "unknown"
 
 
 def serve(engine: Engine) -> NoReturn:
