@@ -24,11 +24,23 @@ enum class Precision { fp16, bf16, w8a8, w4a16, w4a8, w4a4 };
 // parent (or 0). A row's position, for rotary embedding and for the order of its sums, is
 // base + popcount(ancestors[i]) - 1: equal to what it would have if its root path were decoded
 // alone.
+//
+// A tree may grow in the cache over several forwards. `trunk` is then the number of cached entries
+// that all rows see (at most `base`): bit j of a word stands for cache index trunk + j, row i is
+// bit base - trunk + i, its position is trunk + popcount(ancestors[i]) - 1, and
+// base - trunk + rows is at most 64. Words of earlier forwards are the caller's to remember: the
+// device checks what it can see and no more.
+//
+// `features` are for a model whose shape has a feature width (a draft head): [row][width], f32,
+// where width is `feature_width` for the target's features and `hidden` for the head's own; the
+// size of the span tells which. Empty for every other model.
 struct Rows {
   int slot = 0;
   int base = 0;
   std::span<const int32_t> tokens = {};
   std::span<const uint64_t> ancestors = {};
+  int trunk = -1;  // -1: base
+  std::span<const float> features = {};
 };
 
 enum class LogitRows { none, last, all };
@@ -39,6 +51,10 @@ struct Want {
   int top_k = 1;         // token ids and logits, in falling order; ties go to the lower id
   bool log_sum = false;  // log of the sum of exponentials, to turn a logit into a log-probability
   bool logits = false;   // the whole row, f32, on the host
+  // Parts of features(), in this order, of every row, whether or not it has logits. Tap t is the
+  // residual stream in front of layer t; t = layers stands for behind the last one, and
+  // t = layers + 1 for the final norm's output.
+  std::span<const int> taps = {};
 };
 
 struct TopEntry {
@@ -51,6 +67,7 @@ struct ModelShape {
   int vocabulary = 0, max_position = 0;
   float rope_theta = 10000.0F, norm_epsilon = 1e-5F;
   bool tied_head = false;
+  int feature_width = 0;  // of the target's features that a draft head takes; 0: takes none
 };
 
 struct MemoryUse {
@@ -89,6 +106,13 @@ class Model {
   virtual std::span<const TopEntry> top(std::size_t logit_row) const = 0;
   virtual float log_sum(std::size_t logit_row) const = 0;
   virtual std::span<const float> logits(std::size_t logit_row) const = 0;
+  // The taps that were wanted, one after another; rows are numbered in the order of the batch,
+  // those without logits included.
+  virtual std::span<const float> features(std::size_t) const { return {}; }
+
+  // For a drafter with a reduced vocabulary: the token of each entry of logits(), rising. top()
+  // already speaks of tokens. Empty where entry i is token i.
+  virtual std::span<const int32_t> draft_tokens() const { return {}; }
 
   // Moves cache entries base + path[i] to base + i (path rising). Rolling back needs no call: the
   // caller passes a smaller base next time and stale entries are overwritten.
