@@ -19,8 +19,6 @@ bool TargetRow::serves(const Want& want) const {
 
 Want GreedyAcceptance::want() const { return {.rows = LogitRows::all, .top_k = 1}; }
 
-bool GreedyAcceptance::needs_draft_logits() const { return false; }
-
 int32_t GreedyAcceptance::first(int, const TargetRow& row) { return row.top[0].token; }
 
 void GreedyAcceptance::decide(int, const Proposal& proposal, const TargetRows& target,

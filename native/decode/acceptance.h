@@ -6,6 +6,7 @@
 
 #include "decode/device.h"
 #include "decode/proposal.h"
+#include "decode/token_choice.h"
 
 namespace specquant::decode {
 
@@ -45,7 +46,7 @@ class Acceptance {
   virtual ~Acceptance() = default;
 
   virtual Want want() const = 0;                                 // of each row of the target
-  virtual bool needs_draft_logits() const = 0;                   // of the drafter
+  virtual TokenChoice& draft_choice() = 0;                       // for the drafter
   virtual int32_t first(int request, const TargetRow& row) = 0;  // the token after the prompt
   virtual void decide(int request, const Proposal& proposal, const TargetRows& target,
                       Verdict& verdict) = 0;
@@ -55,10 +56,13 @@ class Acceptance {
 class GreedyAcceptance : public Acceptance {
  public:
   Want want() const override;
-  bool needs_draft_logits() const override;
+  TokenChoice& draft_choice() override { return top_; }
   int32_t first(int request, const TargetRow& row) override;
   void decide(int request, const Proposal& proposal, const TargetRows& target,
               Verdict& verdict) override;
+
+ private:
+  TopChoice top_;
 };
 
 }  // namespace specquant::decode

@@ -36,7 +36,6 @@ class Run {
   const Job& job_;
   core::Stopwatch clock_;
   Want want_;  // of each row of the target
-  bool keep_logits_;
   RunResult result_;
 
   std::vector<int> queue_;  // requests in the order of their arrival
@@ -72,7 +71,6 @@ Run::Run(const Parts& parts, const Job& job)
     : parts_(parts),
       job_(job),
       want_(parts.acceptance.want()),
-      keep_logits_(parts.trace != nullptr || parts.acceptance.needs_draft_logits()),
       queue_(job.prompts.size()),
       proposals_(static_cast<std::size_t>(job.batch_size)),
       row_tokens_(proposals_.size()),
@@ -178,12 +176,17 @@ void Run::draft() {
   for (std::size_t i = 0; i < active_.size(); ++i) {
     proposals_[i].clear();
     // The target adds a token of its own after the drafted ones.
-    draftables_.push_back({.slot = active_[i].slot,
+    draftables_.push_back({.request = active_[i].request,
+                           .slot = active_[i].slot,
                            .tokens = active_[i].tokens,
                            .depth = std::min(parts_.shape.depth, active_[i].remaining() - 1)});
   }
   if (parts_.drafter == nullptr) return;
-  parts_.drafter->propose(draftables_, keep_logits_, std::span(proposals_).first(active_.size()));
+  parts_.drafter->propose(draftables_,
+                          {.shape = parts_.shape,
+                           .keep_logits = parts_.trace != nullptr,
+                           .choice = parts_.acceptance.draft_choice()},
+                          std::span(proposals_).first(active_.size()));
 }
 
 // One forward of the target over the last token and the proposal of every sequence; its row count.

@@ -5,14 +5,23 @@
 #include <span>
 
 #include "decode/proposal.h"
+#include "decode/token_choice.h"
 
 namespace specquant::decode {
 
 // What a drafter may read of an active sequence. All tokens but the last are in the target's cache.
 struct Draftable {
+  int request = 0;
   int slot = 0;
   std::span<const int32_t> tokens;  // prompt and output
   int depth = 0;                    // longest path that this round may draft; may be 0
+};
+
+// How a round drafts.
+struct Drafting {
+  Shape shape;
+  bool keep_logits = false;  // the drafter's logits belong into the proposal, where it has any
+  TokenChoice& choice;
 };
 
 class Drafter {
@@ -25,8 +34,8 @@ class Drafter {
   // A new sequence takes the slot; its prompt is in the target's cache. Timed as prefill.
   virtual void begin(int slot, std::span<const int32_t> prompt) = 0;
 
-  // Fills one cleared proposal a sequence. `keep_logits` asks for the drafter's logits in it.
-  virtual void propose(std::span<const Draftable> sequences, bool keep_logits,
+  // Fills one cleared proposal a sequence.
+  virtual void propose(std::span<const Draftable> sequences, const Drafting& drafting,
                        std::span<Proposal> proposals) = 0;
 
   // The rows of the slot's last proposal that were accepted, root first, right after the target's

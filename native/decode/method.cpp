@@ -25,16 +25,16 @@ void parse_no_drafter(Fields&, Method&) {}
 void parse_self(Fields& fields, Method& method) {
   const Precision precision = parse_precision_at(fields, "precision");
   method.precisions.push_back(precision);
-  method.make_drafter = [precision, shape = method.shape](const Resources& resources) {
-    return std::make_unique<SelfDrafter>(resources.target, precision, shape);
+  method.make_drafter = [precision](const Resources& resources) {
+    return std::make_unique<SelfDrafter>(resources.target, precision);
   };
 }
 
 void parse_ngram(Fields& fields, Method& method) {
   const int longest = fields.has("max_ngram") ? fields.integer("max_ngram", 1, kLongestNgram) : 3;
   const int shortest = fields.has("min_ngram") ? fields.integer("min_ngram", 1, longest) : 1;
-  method.make_drafter = [longest, shortest, shape = method.shape](const Resources& resources) {
-    return std::make_unique<NgramDrafter>(shortest, longest, shape, resources.slots);
+  method.make_drafter = [longest, shortest](const Resources& resources) {
+    return std::make_unique<NgramDrafter>(shortest, longest, resources.slots);
   };
 }
 
@@ -116,7 +116,6 @@ Method parse_method(Fields fields) {
                                             core::quoted(fields.text("kv_precision")) +
                                             "; this backend keeps keys and values as 'kv16'.");
   }
-  // The shape first: drafters are made for one.
   parse_part(fields, "shape", "none", kShapes, kProtocolShapes, method);
   parse_part(fields, "drafter", "none", kDrafters, kProtocolDrafters, method);
   parse_part(fields, "acceptance", "greedy", kAcceptance, kProtocolAcceptance, method);

@@ -49,8 +49,8 @@ int NgramIndex::find(std::span<const int32_t> tokens) {
   return -1;
 }
 
-NgramDrafter::NgramDrafter(int min_ngram, int max_ngram, const Shape& shape, int slots)
-    : shape_(shape), indices_(static_cast<std::size_t>(slots), NgramIndex(min_ngram, max_ngram)) {}
+NgramDrafter::NgramDrafter(int min_ngram, int max_ngram, int slots)
+    : indices_(static_cast<std::size_t>(slots), NgramIndex(min_ngram, max_ngram)) {}
 
 void NgramDrafter::begin(int slot, std::span<const int32_t>) {
   indices_[static_cast<std::size_t>(slot)].clear();
@@ -58,14 +58,14 @@ void NgramDrafter::begin(int slot, std::span<const int32_t>) {
 
 void NgramDrafter::verified(int, std::span<const int>) {}
 
-void NgramDrafter::propose(std::span<const Draftable> sequences, bool,
+void NgramDrafter::propose(std::span<const Draftable> sequences, const Drafting& drafting,
                            std::span<Proposal> proposals) {
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const Draftable& sequence = sequences[i];
     const int next = indices_[static_cast<std::size_t>(sequence.slot)].find(sequence.tokens);
     if (next < 0) continue;
     const int known = static_cast<int>(sequence.tokens.size()) - next;
-    const int count = std::min({known, sequence.depth, shape_.depth});
+    const int count = std::min({known, sequence.depth, drafting.shape.depth});
     for (int row = 0; row < count; ++row) {
       proposals[i].add(sequence.tokens[static_cast<std::size_t>(next + row)], row);
     }

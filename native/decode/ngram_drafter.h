@@ -28,15 +28,14 @@ class NgramIndex {
 
 class NgramDrafter : public Drafter {
  public:
-  NgramDrafter(int min_ngram, int max_ngram, const Shape& shape, int slots);
+  NgramDrafter(int min_ngram, int max_ngram, int slots);
 
   void begin(int slot, std::span<const int32_t> prompt) override;
-  void propose(std::span<const Draftable> sequences, bool keep_logits,
+  void propose(std::span<const Draftable> sequences, const Drafting& drafting,
                std::span<Proposal> proposals) override;
   void verified(int slot, std::span<const int> path) override;
 
  private:
-  Shape shape_;
   std::vector<NgramIndex> indices_;  // by slot
 };
 

@@ -17,11 +17,16 @@ struct Proposal {
   // Buffers are kept between rounds; a row counts only where has_logits(row).
   std::vector<std::vector<float>> logits;
   int logit_rows = 0;
+  std::span<const int32_t> vocabulary;  // token of each entry of a logit row; empty: entry i's is i
+  bool drawn = false;  // each token was drawn at random from its parent's logits; otherwise the
+                       // drafter could have proposed nothing else
 
   void clear() {
     tokens.clear();
     parents.clear();
     logit_rows = 0;
+    vocabulary = {};
+    drawn = false;
   }
   void add(int32_t token, int parent) {
     tokens.push_back(token);

@@ -2,17 +2,19 @@
 
 namespace specquant::decode {
 
-SelfDrafter::SelfDrafter(Model& target, Precision precision, const Shape& shape)
-    : target_(target), precision_(precision), shape_(shape) {}
+SelfDrafter::SelfDrafter(Model& target, Precision precision)
+    : target_(target), precision_(precision) {}
 
 void SelfDrafter::begin(int, std::span<const int32_t>) {}
 
 void SelfDrafter::verified(int, std::span<const int>) {}
 
-void SelfDrafter::propose(std::span<const Draftable> sequences, bool keep_logits,
+void SelfDrafter::propose(std::span<const Draftable> sequences, const Drafting& drafting,
                           std::span<Proposal> proposals) {
-  const Want want{.rows = LogitRows::last, .top_k = 1, .logits = keep_logits};
-  for (int step = 0; step < shape_.depth; ++step) {
+  const bool draws = drafting.choice.draws();
+  const bool keeps = draws || drafting.keep_logits;
+  const Want want{.rows = LogitRows::last, .top_k = 1, .logits = keeps};
+  for (int step = 0; step < drafting.shape.depth; ++step) {
     batch_.clear();
     drafting_.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -29,8 +31,11 @@ void SelfDrafter::propose(std::span<const Draftable> sequences, bool keep_logits
     target_.forward(precision_, batch_, want);
     for (std::size_t row = 0; row < drafting_.size(); ++row) {
       Proposal& proposal = proposals[drafting_[row]];
-      proposal.add(target_.top(row)[0].token, step);
-      if (keep_logits) proposal.add_logits(target_.logits(row));
+      const DraftRow said{
+          target_.top(row), draws ? target_.logits(row) : std::span<const float>(), {}};
+      proposal.add(drafting.choice.choose(sequences[drafting_[row]].request, said), step);
+      proposal.drawn = draws;
+      if (keeps) proposal.add_logits(target_.logits(row));
     }
   }
 }

@@ -9,18 +9,16 @@ namespace specquant::decode {
 
 class SelfDrafter : public Drafter {
  public:
-  // `shape` must be a chain.
-  SelfDrafter(Model& target, Precision precision, const Shape& shape);
+  SelfDrafter(Model& target, Precision precision);
 
   void begin(int slot, std::span<const int32_t> prompt) override;
-  void propose(std::span<const Draftable> sequences, bool keep_logits,
+  void propose(std::span<const Draftable> sequences, const Drafting& drafting,
                std::span<Proposal> proposals) override;
   void verified(int slot, std::span<const int> path) override;
 
  private:
   Model& target_;
   Precision precision_;
-  Shape shape_;
   std::vector<Rows> batch_;
   std::vector<std::size_t> drafting_;  // indices of the sequences in batch_
 };

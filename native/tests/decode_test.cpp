@@ -295,7 +295,8 @@ class TreeDrafter : public Drafter {
     accepted += static_cast<int>(path.size());
   }
   // The right path stands behind wrong siblings, so that its cache entries must be moved.
-  void propose(std::span<const Draftable> sequences, bool, std::span<Proposal> proposals) override {
+  void propose(std::span<const Draftable> sequences, const Drafting&,
+               std::span<Proposal> proposals) override {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       std::vector<int32_t> text(sequences[i].tokens.begin(), sequences[i].tokens.end());
       int parent = 0;
@@ -375,12 +376,16 @@ TEST_CASE("the n-gram index finds what a scan finds") {
 }
 
 TEST_CASE("prompt lookup proposes what followed, and nothing where nothing is found") {
-  NgramDrafter drafter(1, 3, {.depth = 4, .top_k = 1, .nodes = 4}, 1);
+  NgramDrafter drafter(1, 3, 1);
+  TopChoice top;
   const auto propose = [&](const std::vector<int32_t>& tokens, int depth) {
     std::vector<Proposal> proposals(1);
-    const Draftable sequence{.slot = 0, .tokens = tokens, .depth = depth};
+    const Draftable sequence{.request = 0, .slot = 0, .tokens = tokens, .depth = depth};
     drafter.begin(0, tokens);
-    drafter.propose(std::span(&sequence, 1), true, proposals);
+    drafter.propose(
+        std::span(&sequence, 1),
+        {.shape = {.depth = 4, .top_k = 1, .nodes = 4}, .keep_logits = true, .choice = top},
+        proposals);
     CHECK(proposals[0].is_chain());
     CHECK(proposals[0].logit_rows == 0);
     return proposals[0].tokens;
