@@ -39,7 +39,7 @@ struct FloatKernels {
   // out = silu(gate) · up. Blocks of 16 gate values alternate with blocks of 16 up values.
   void (*silu_product)(const float* gate_up, int blocks, float* out);
 
-  // Adds `size` logits, of the tokens from `first_token` on, to a list that holds lower ids only.
+  // Adds `size` logits, of the tokens from `first_token` on, to a list.
   void (*add_to_top)(const float* logits, int size, int32_t first_token, TopList& top);
 
   LogSumPart (*log_sum_part)(const float* logits, int size);

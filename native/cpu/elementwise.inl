@@ -60,30 +60,35 @@ static void silu_product(const float* gate_up, int blocks, float* out) {
   }
 }
 
+static bool comes_before(const TopEntry& a, const TopEntry& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
 static void insert(float logit, int32_t token, TopList& top) {
   if (!(logit == logit)) logit = -__builtin_inff();
+  const TopEntry entry{token, logit};
   int place = top.count;
   if (top.count < top.capacity) {
     ++top.count;
   } else {
-    if (!(logit > top.entries[top.count - 1].logit)) return;
+    if (!comes_before(entry, top.entries[top.count - 1])) return;
     --place;
   }
-  for (; place > 0 && top.entries[place - 1].logit < logit; --place) {
+  for (; place > 0 && comes_before(entry, top.entries[place - 1]); --place) {
     top.entries[place] = top.entries[place - 1];
   }
-  top.entries[place] = {token, logit};
+  top.entries[place] = entry;
 }
 
 static void add_to_top(const float* logits, int size, int32_t first_token, TopList& top) {
   if (top.capacity == 0) return;
   int i = 0;
   for (; i < size && top.count < top.capacity; ++i) insert(logits[i], first_token + i, top);
-  // Whole blocks are passed over where nothing in them beats the last entry.
+  // Whole blocks are passed over where nothing in them reaches the last entry.
   for (; i + 64 <= size; i += 64) {
     const Vec16f left = max(Vec16f::load(logits + i), Vec16f::load(logits + i + 16));
     const Vec16f right = max(Vec16f::load(logits + i + 32), Vec16f::load(logits + i + 48));
-    if (!(maximum(max(left, right)) > top.entries[top.count - 1].logit)) continue;
+    if (!(maximum(max(left, right)) >= top.entries[top.count - 1].logit)) continue;
     for (int j = i; j < i + 64; ++j) insert(logits[j], first_token + j, top);
   }
   for (; i < size; ++i) insert(logits[i], first_token + i, top);

@@ -17,9 +17,23 @@ bool worth_repeating(int rows, int threads) {
 
 std::size_t at(int row, int width) { return static_cast<std::size_t>(row) * width; }
 
+// Products whose outputs are used up by the thread that computes them come in pieces of at most
+// this many, in memory of that thread.
+constexpr int kPieceTiles = 16;
+constexpr int kPieceOutputs = kPieceTiles * kTileRows;
+static_assert(kPieceOutputs == kVocabularyStretch);
+
 // Tiles handed out at a time: small enough that the threads end together, in whole steps.
 int grain(int tiles, int threads, int step) {
-  return std::max(1, tiles / (16 * threads * step)) * step;
+  return std::clamp(tiles / (16 * threads * step), 1, kPieceTiles / step) * step;
+}
+
+// A few tiles as a matrix of their own.
+Matrix piece_of(const Matrix& matrix, int tile_begin, int tile_end) {
+  Matrix piece = matrix;
+  piece.tiles += static_cast<std::size_t>(tile_begin) * matrix.tile_bytes();
+  piece.rows = std::min(matrix.rows, tile_end * kTileRows) - tile_begin * kTileRows;
+  return piece;
 }
 
 }  // namespace
@@ -47,20 +61,18 @@ Pass::Pass(const ModelShape& shape, int max_context, const KernelTable& kernels,
       pool_(pool),
       rotary_(shape, max_context),
       attention_width_(shape.heads * shape.head_dim),
-      qkv_width_((shape.heads + 2 * shape.kv_heads) * shape.head_dim),
       score_stride_((max_context + 31) / 32 * 32),
       inputs_(static_cast<std::size_t>(pool.size())),
       scores_(inputs_.size()),
-      stretch_(inputs_.size()),
+      outputs_(inputs_.size()),
       residual_(at(kPassRows, shape.hidden)),
-      qkv_(at(kPassRows, qkv_width_)),
+      query_(at(kPassRows, attention_width_)),
       attention_(at(kPassRows, attention_width_)),
-      gate_up_(at(kPassRows, 2 * shape.intermediate)),
       mlp_(at(kPassRows, shape.intermediate)) {
   for (std::size_t thread = 0; thread < inputs_.size(); ++thread) {
     inputs_[thread].normed.resize(at(thread == 0 ? kPassRows : kRowBlock, shape.hidden));
     scores_[thread].resize(at(std::min(shape.heads / shape.kv_heads, 4), score_stride_));
-    stretch_[thread].resize(at(kPassRows, kVocabularyStretch));
+    outputs_[thread].resize(at(kPassRows, kPieceOutputs));
   }
   logit_rows_.reserve(kPassRows);
 }
@@ -116,6 +128,12 @@ void Pass::norm_and_pack(Member& member, const float* norm, PackedRows& packed) 
 void Pass::layers(Member& member) {
   const int rows = static_cast<int>(rows_.size());
   Inputs& input = inputs(member);
+  float* outputs = outputs_[static_cast<std::size_t>(member.index())].data();
+  // Computes a piece into this thread's memory.
+  const auto product = [&](const Matrix& matrix, const PackedRows& packed, int begin, int end) {
+    kernels_.matmul(piece_of(matrix, begin, end), packed, 0, end - begin, outputs, kPieceOutputs,
+                    false);
+  };
   // Adds a product to the residual stream.
   const auto accumulate = [&](const Matrix& matrix, const PackedRows& packed) {
     member.share(
@@ -129,11 +147,11 @@ void Pass::layers(Member& member) {
     const LayerWeights& layer = weights_->layers[static_cast<std::size_t>(index)];
 
     norm_and_pack(member, layer.attention_norm, input.hidden);
-    const int qkv_tiles = layer.qkv.tile_count();
-    member.share(qkv_tiles, grain(qkv_tiles, member.size(), 1), [&](int begin, int end) {
-      kernels_.matmul(layer.qkv, input.hidden, begin, end, qkv_.data(), qkv_width_, false);
-      place_keys_and_values(index, begin, end);
-    });
+    member.share(layer.qkv.tile_count(), grain(layer.qkv.tile_count(), member.size(), 1),
+                 [&](int begin, int end) {
+                   product(layer.qkv, input.hidden, begin, end);
+                   place_heads(index, begin, end, outputs);
+                 });
     member.barrier();
 
     attention(member, index);
@@ -145,16 +163,15 @@ void Pass::layers(Member& member) {
     accumulate(layer.o, input.attention);
 
     norm_and_pack(member, layer.mlp_norm, input.hidden);
-    const int width = 2 * shape_.intermediate;
-    const int mlp_tiles = layer.gate_up.tile_count();
-    member.share(mlp_tiles, grain(mlp_tiles, member.size(), 2), [&](int begin, int end) {
-      kernels_.matmul(layer.gate_up, input.hidden, begin, end, gate_up_.data(), width, false);
-      for (int row = 0; row < rows; ++row) {
-        floats_.silu_product(gate_up_.data() + at(row, width) + at(begin, kTileRows),
-                             (end - begin) / 2,
-                             mlp_.data() + at(row, shape_.intermediate) + at(begin / 2, kTileRows));
-      }
-    });
+    member.share(layer.gate_up.tile_count(), grain(layer.gate_up.tile_count(), member.size(), 2),
+                 [&](int begin, int end) {
+                   product(layer.gate_up, input.hidden, begin, end);
+                   for (int row = 0; row < rows; ++row) {
+                     floats_.silu_product(
+                         outputs + at(row, kPieceOutputs), (end - begin) / 2,
+                         mlp_.data() + at(row, shape_.intermediate) + at(begin / 2, kTileRows));
+                   }
+                 });
     member.barrier();
 
     prepare_rows(member, rows, [&](int begin, int end) {
@@ -164,32 +181,34 @@ void Pass::layers(Member& member) {
   }
 }
 
-// Rotates queries in place, and writes keys and values to the cache. A tile lies within one head.
-void Pass::place_keys_and_values(int layer, int tile_begin, int tile_end) {
+// Takes tiles of queries, keys and values to their places: rotated queries to query_, rotated keys
+// and values to the cache. A tile lies within one head.
+void Pass::place_heads(int layer, int tile_begin, int tile_end, const float* outputs) {
   const int head_dim = shape_.head_dim;
   for (int row = 0; row < static_cast<int>(rows_.size()); ++row) {
     const PassRow& place = rows_[row];
     const float* cosine = rotary_.cosine(place.position);
     const float* sine = rotary_.sine(place.position);
     for (int tile = tile_begin; tile < tile_end; ++tile) {
-      const int output = tile * kTileRows;
-      const int head = output / head_dim;
-      const int dimension = output % head_dim;
-      float* values = qkv_.data() + at(row, qkv_width_) + output;
-      if (head < shape_.heads + shape_.kv_heads) {
-        floats_.rotate(values, cosine + dimension / 2, sine + dimension / 2, values);
+      const float* values = outputs + at(row, kPieceOutputs) + at(tile - tile_begin, kTileRows);
+      const int head = tile * kTileRows / head_dim;
+      const int dimension = tile * kTileRows % head_dim;
+      if (head < shape_.heads) {
+        floats_.rotate(values, cosine + dimension / 2, sine + dimension / 2,
+                       query_.data() + at(row, attention_width_) + at(tile, kTileRows));
+      } else if (head < shape_.heads + shape_.kv_heads) {
+        float rotated[kTileRows];
+        uint16_t halves[kTileRows];
+        floats_.rotate(values, cosine + dimension / 2, sine + dimension / 2, rotated);
+        floats_.round_to_f16(rotated, halves);
+        uint16_t* key =
+            &cache_.key(place.slot, layer, head - shape_.heads, place.cache_index, dimension);
+        for (int i = 0; i < kTileRows; ++i) key[i * kKeyBlock] = halves[i];
+      } else {
+        const int value_head = head - shape_.heads - shape_.kv_heads;
+        floats_.round_to_f16(
+            values, &cache_.value(place.slot, layer, value_head, place.cache_index, dimension));
       }
-      if (head < shape_.heads) continue;
-      const int key_head = head - shape_.heads;
-      if (key_head >= shape_.kv_heads) {
-        floats_.round_to_f16(values, &cache_.value(place.slot, layer, key_head - shape_.kv_heads,
-                                                   place.cache_index, dimension));
-        continue;
-      }
-      uint16_t halves[kTileRows];
-      floats_.round_to_f16(values, halves);
-      uint16_t* key = &cache_.key(place.slot, layer, key_head, place.cache_index, dimension);
-      for (int i = 0; i < kTileRows; ++i) key[i * kKeyBlock] = halves[i];
     }
   }
 }
@@ -205,7 +224,7 @@ void Pass::attention(Member& member, int layer) {
       const PassRow& place = rows_[row];
       const std::size_t first = static_cast<std::size_t>(head) * group * shape_.head_dim;
       AttentionTask task;
-      task.query = qkv_.data() + at(row, qkv_width_) + first;
+      task.query = query_.data() + at(row, attention_width_) + first;
       task.keys = cache_.keys(place.slot, layer, head);
       task.values = cache_.values(place.slot, layer, head);
       task.heads = group;
@@ -236,20 +255,15 @@ void Pass::head(Member& member) {
     kernels_.pack(input.normed.data(), shape_.hidden, begin, end, input.head);
   });
 
-  constexpr int kStretchTiles = kVocabularyStretch / kTileRows;
   const Matrix& weights = weights_->head;
-  float* logits = stretch_[static_cast<std::size_t>(member.index())].data();
-  member.share(weights.tile_count(), kStretchTiles, [&](int begin, int end) {
-    for (int tile = begin; tile < end; tile += kStretchTiles) {
-      Matrix part = weights;
-      part.tiles += static_cast<std::size_t>(tile) * weights.tile_bytes();
-      part.rows = std::min(kVocabularyStretch, weights.rows - tile * kTileRows);
-      kernels_.matmul(part, input.head, 0, part.tile_count(), logits, kVocabularyStretch, false);
-      for (int i = 0; i < rows; ++i) {
-        const PassRow& place = rows_[logit_rows_[static_cast<std::size_t>(i)]];
-        results_->take(member.index(), static_cast<std::size_t>(place.logit_row),
-                       tile / kStretchTiles, logits + at(i, kVocabularyStretch), part.rows);
-      }
+  float* outputs = outputs_[static_cast<std::size_t>(member.index())].data();
+  member.share(weights.tile_count(), kPieceTiles, [&](int begin, int end) {
+    const Matrix piece = piece_of(weights, begin, end);
+    kernels_.matmul(piece, input.head, 0, end - begin, outputs, kPieceOutputs, false);
+    for (int i = 0; i < rows; ++i) {
+      const PassRow& place = rows_[logit_rows_[static_cast<std::size_t>(i)]];
+      results_->take(member.index(), static_cast<std::size_t>(place.logit_row), begin / kPieceTiles,
+                     outputs + at(i, kPieceOutputs), piece.rows);
     }
   });
 }

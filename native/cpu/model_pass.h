@@ -64,7 +64,7 @@ class Pass {
 
   void layers(Member& member);
   void attention(Member& member, int layer);
-  void place_keys_and_values(int layer, int tile_begin, int tile_end);
+  void place_heads(int layer, int tile_begin, int tile_end, const float* outputs);
   void head(Member& member);
   Inputs& inputs(const Member& member) {
     return inputs_[static_cast<std::size_t>(apart_ ? member.index() : 0)];
@@ -81,12 +81,12 @@ class Pass {
   KvCache& cache_;
   ThreadPool& pool_;
   RotaryTable rotary_;
-  int attention_width_ = 0, qkv_width_ = 0, score_stride_ = 0;
+  int attention_width_ = 0, score_stride_ = 0;
 
   std::vector<Inputs> inputs_;               // one a thread
   std::vector<std::vector<float>> scores_;   // one a thread
-  std::vector<std::vector<float>> stretch_;  // one a thread: [row][kVocabularyStretch]
-  std::vector<float> residual_, qkv_, attention_, gate_up_, mlp_;  // [row][...]
+  std::vector<std::vector<float>> outputs_;  // one a thread: [row][kPieceOutputs], of one piece
+  std::vector<float> residual_, query_, attention_, mlp_;  // [row][...]
 
   // Of the pass that runs.
   const WeightSet* weights_ = nullptr;

@@ -21,8 +21,8 @@ class LogitResults {
 
   // Makes room for `rows` rows; earlier results are gone.
   void start(std::size_t rows, const Want& want);
-  // Takes the logits of one stretch, of one row. Threads may call it at the same time, each with
-  // its own index and stretches, which must rise from call to call.
+  // Takes the logits of one stretch, of one row. Threads, each with its own index, may call it at
+  // the same time.
   void take(int thread, std::size_t row, int stretch, const float* logits, int size);
   // Merges what the threads took.
   void finish();

@@ -44,7 +44,7 @@ int available_cores() {
   return std::max(1, std::min(CPU_COUNT(&mask), quota_cores()));
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : ranges_(static_cast<std::size_t>(std::max(1, threads))) {
   workers_.reserve(static_cast<std::size_t>(std::max(0, threads - 1)));
   for (int index = 1; index < threads; ++index) {
     workers_.emplace_back([this, index] { work(index); });
@@ -60,7 +60,6 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(const Job& job) {
   job_ = &job;
-  next_.value.store(0, std::memory_order_relaxed);
   job_number_.value.fetch_add(1, std::memory_order_release);
   job_number_.value.notify_all();
   Member caller(*this, 0);
@@ -84,7 +83,6 @@ void ThreadPool::wait_for_team() {
   const int32_t phase = phase_.value.load(std::memory_order_relaxed);
   if (arrived_.value.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
     arrived_.value.store(0, std::memory_order_relaxed);
-    next_.value.store(0, std::memory_order_relaxed);
     phase_.value.store(phase + 1, std::memory_order_release);
     phase_.value.notify_all();
     return;

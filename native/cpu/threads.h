@@ -18,7 +18,7 @@ int available_cores();
 
 class ThreadPool {
  public:
-  // What a job sees of its team. Every thread of the team must pass the same barriers.
+  // What a job sees of its team. Every thread must pass the same barriers and uses of share().
   class Member {
    public:
     int index() const { return index_; }
@@ -27,10 +27,11 @@ class ThreadPool {
     // Waits for the whole team. Writes made before it are visible to all after it.
     void barrier() { pool_.wait_for_team(); }
 
-    // Calls work(begin, end) until [0, total) has been handed out once to the team. A thread starts
-    // with a range of its own, so that it reads one stream of memory; the rest is shared out in
-    // pieces of `grain`, so that a thread which was interrupted holds nobody up. At most one use
-    // between two barriers.
+    // Calls work(begin, end) for pieces of at most `grain` until [0, total) has been done once by
+    // the team. Every thread has a range of its own, the same for every use with these numbers, so
+    // that what it writes stays in its cache; one that is done takes pieces from the others'
+    // ranges, so that a thread which was interrupted holds nobody up. At most one use between two
+    // barriers.
     template <typename Work>
     void share(int total, int grain, Work&& work);
 
@@ -55,19 +56,25 @@ class ThreadPool {
   void run(const Job& job);
 
  private:
-  // Each counter has a cache line of its own.
+  // Counters of different threads are on different cache lines.
   struct alignas(64) Counter {
     std::atomic<int32_t> value{0};
+  };
+  // How many pieces of a thread's range have been taken, for this and for the next use of share():
+  // a thread clears its next one while nobody looks at it.
+  struct alignas(64) Range {
+    std::atomic<int32_t> taken[2]{};
+    int use = 0;
   };
 
   void wait_for_team();
   void work(int index);
   static void wait_while(const std::atomic<int32_t>& value, int32_t old);
 
-  Counter job_number_;  // rises when a job starts or the pool ends
-  Counter arrived_;     // threads that wait at the barrier
-  Counter phase_;       // rises when a barrier opens
-  Counter next_;        // pieces handed out by share() since the last barrier
+  Counter job_number_;         // rises when a job starts or the pool ends
+  Counter arrived_;            // threads that wait at the barrier
+  Counter phase_;              // rises when a barrier opens
+  std::vector<Range> ranges_;  // one a thread
   const Job* job_ = nullptr;
   bool ending_ = false;
   std::vector<std::thread> workers_;
@@ -75,16 +82,24 @@ class ThreadPool {
 
 template <typename Work>
 void ThreadPool::Member::share(int total, int grain, Work&& work) {
-  // Three quarters are handed out in advance, in whole grains.
-  const int grains = (total + grain - 1) / grain;
-  const int own = grains * 3 / (4 * size());
-  if (own > 0) work(own * index_ * grain, own * (index_ + 1) * grain);
-  const int first = own * size();
-  for (;;) {
-    const int piece = first + pool_.next_.value.fetch_add(1, std::memory_order_relaxed);
-    if (piece >= grains) return;
-    const int end = (piece + 1) * grain;
-    work(piece * grain, end < total ? end : total);
+  Range& own = pool_.ranges_[static_cast<std::size_t>(index_)];
+  const int use = own.use;
+  own.use = 1 - use;
+  own.taken[1 - use].store(0, std::memory_order_relaxed);
+  const int pieces = (total + grain - 1) / grain;
+  const int team = size();
+  for (int i = 0; i < team; ++i) {
+    const int owner = (index_ + i) % team;
+    const int first = static_cast<int>(int64_t{pieces} * owner / team);
+    const int count = static_cast<int>(int64_t{pieces} * (owner + 1) / team) - first;
+    std::atomic<int32_t>& taken = pool_.ranges_[static_cast<std::size_t>(owner)].taken[use];
+    // Looking before taking leaves the line with its owner where nothing is left.
+    while (taken.load(std::memory_order_relaxed) < count) {
+      const int piece = taken.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= count) break;
+      const int begin = (first + piece) * grain;
+      work(begin, begin + grain < total ? begin + grain : total);
+    }
   }
 }
 

@@ -64,11 +64,12 @@ TEST_CASE("ties in the best tokens go to the lower id, whoever took which stretc
   for (float& logit : logits) logit = static_cast<float>(random() % 40);
   for (const auto& [isa, table] : tables()) {
     CAPTURE(isa);
-    for (const int owner :
-         {0, 1, 2}) {  // who takes the stretches: two mixtures, or one thread alone
+    // Who takes the stretches: two mixtures, then one thread alone, from the last to the first.
+    for (const int owner : {0, 1, 2}) {
       LogitResults results(*table, vocabulary, 2);
       results.start(1, {LogitRows::all, 50, true, true});
-      for (int stretch = 0; stretch <= 4; ++stretch) {
+      for (int i = 0; i <= 4; ++i) {
+        const int stretch = owner == 2 ? 4 - i : i;
         const int first = stretch * kVocabularyStretch;
         results.take(owner == 2 ? 0 : (stretch + owner) % 2, 0, stretch, logits.data() + first,
                      std::min(kVocabularyStretch, vocabulary - first));
