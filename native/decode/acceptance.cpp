@@ -17,28 +17,30 @@ bool TargetRow::serves(const Want& want) const {
   return static_cast<int>(top.size()) >= want.top_k && (!want.logits || !logits.empty());
 }
 
+bool Verdict::follow(const Proposal& proposal) {
+  const int parent = end();
+  refused = false;
+  for (int row = parent + 1; row < proposal.rows(); ++row) {
+    const auto node = static_cast<std::size_t>(row) - 1;
+    if (proposal.parents[node] != parent) continue;
+    refused = proposal.tokens[node] != next;
+    if (refused) continue;
+    path.push_back(row);
+    return true;
+  }
+  return false;
+}
+
 Want GreedyAcceptance::want() const { return {.rows = LogitRows::all, .top_k = 1}; }
 
-int32_t GreedyAcceptance::first(int, const TargetRow& row) { return row.top[0].token; }
+int32_t GreedyAcceptance::first(Place, const TargetRow& row) { return row.top[0].token; }
 
-void GreedyAcceptance::decide(int, const Proposal& proposal, const TargetRows& target,
+void GreedyAcceptance::decide(Place, const Proposal& proposal, const TargetRows& target,
                               Verdict& verdict) {
   verdict.path.clear();
-  int row = 0;
-  while (true) {
-    verdict.next = target.top(row)[0].token;
-    verdict.refused = false;
-    int child = 0;
-    for (int node = row; node < proposal.rows() - 1 && child == 0; ++node) {
-      const auto index = static_cast<std::size_t>(node);
-      if (proposal.parents[index] != row) continue;
-      verdict.refused = true;
-      if (proposal.tokens[index] == verdict.next) child = node + 1;
-    }
-    if (child == 0) return;
-    verdict.path.push_back(child);
-    row = child;
-  }
+  do {
+    verdict.next = target.top(verdict.end())[0].token;
+  } while (verdict.follow(proposal));
 }
 
 }  // namespace specquant::decode

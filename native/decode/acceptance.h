@@ -36,6 +36,12 @@ struct Verdict {
   std::vector<int> path;  // accepted rows of the proposal, root first
   bool refused = false;   // the rule looked at one more row and refused it
   int32_t next = 0;       // the target's token after the path
+
+  int end() const { return path.empty() ? 0 : path.back(); }
+
+  // Extends the path by that child of its end which is `next`; false where none is. `refused` says
+  // that there were children and none of them was.
+  bool follow(const Proposal& proposal);
 };
 
 class Acceptance {
@@ -45,10 +51,12 @@ class Acceptance {
   Acceptance& operator=(const Acceptance&) = delete;
   virtual ~Acceptance() = default;
 
-  virtual Want want() const = 0;                                 // of each row of the target
-  virtual TokenChoice& draft_choice() = 0;                       // for the drafter
-  virtual int32_t first(int request, const TargetRow& row) = 0;  // the token after the prompt
-  virtual void decide(int request, const Proposal& proposal, const TargetRows& target,
+  virtual Want want() const = 0;            // of each row of the target
+  virtual TokenChoice& draft_choice() = 0;  // for the drafter
+  // The token after the prompt, which stands at `place`.
+  virtual int32_t first(Place place, const TargetRow& row) = 0;
+  // `next` is the place of the token after row 0.
+  virtual void decide(Place next, const Proposal& proposal, const TargetRows& target,
                       Verdict& verdict) = 0;
 };
 
@@ -57,8 +65,8 @@ class GreedyAcceptance : public Acceptance {
  public:
   Want want() const override;
   TokenChoice& draft_choice() override { return top_; }
-  int32_t first(int request, const TargetRow& row) override;
-  void decide(int request, const Proposal& proposal, const TargetRows& target,
+  int32_t first(Place place, const TargetRow& row) override;
+  void decide(Place next, const Proposal& proposal, const TargetRows& target,
               Verdict& verdict) override;
 
  private:

@@ -134,7 +134,7 @@ void Run::start(int request) {
   const double target_seconds = held != nullptr ? held->seconds : prefilled - begin;
   if (parts_.drafter != nullptr) parts_.drafter->begin(slot, prompt);
   const double ready = clock_.seconds();
-  const int32_t first = parts_.acceptance.first(request, row);
+  const int32_t first = parts_.acceptance.first({request, result.prompt_tokens}, row);
   const double chosen = clock_.seconds();
   result.prefill_s = target_seconds + (ready - prefilled);
   result.ttft_s = result.queue_s + result.prefill_s + (chosen - ready);
@@ -222,7 +222,8 @@ Outcome Run::judge(std::size_t index, std::size_t first_row) {
   Sequence& sequence = active_[index];
   const Proposal& proposal = proposals_[index];
   const TargetRows target{parts_.model, first_row};
-  parts_.acceptance.decide(sequence.request, proposal, target, verdict_);
+  parts_.acceptance.decide({sequence.request, static_cast<int>(sequence.tokens.size())}, proposal,
+                           target, verdict_);
   const int base = sequence.cached();
   const int output_length = sequence.output_length();
 

@@ -33,7 +33,9 @@ void SelfDrafter::propose(std::span<const Draftable> sequences, const Drafting& 
       Proposal& proposal = proposals[drafting_[row]];
       const DraftRow said{
           target_.top(row), draws ? target_.logits(row) : std::span<const float>(), {}};
-      proposal.add(drafting.choice.choose(sequences[drafting_[row]].request, said), step);
+      const Draftable& sequence = sequences[drafting_[row]];
+      const int position = static_cast<int>(sequence.tokens.size()) + step;
+      proposal.add(drafting.choice.choose({sequence.request, position}, said), step);
       proposal.drawn = draws;
       if (keeps) proposal.add_logits(target_.logits(row));
     }

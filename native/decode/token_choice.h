@@ -7,6 +7,7 @@
 #include <span>
 
 #include "decode/device.h"
+#include "decode/place.h"
 
 namespace specquant::decode {
 
@@ -26,15 +27,15 @@ class TokenChoice {
 
   // Tokens are drawn at random: choose() needs the logits, and the proposal keeps them.
   virtual bool draws() const = 0;
-  // Called once for each drafted token, in the order of the chain.
-  virtual int32_t choose(int request, const DraftRow& row) = 0;
+  // The drafted token that stands at `place`. A pure function: nothing is remembered.
+  virtual int32_t choose(Place place, const DraftRow& row) = 0;
 };
 
 // The drafter's top token.
 class TopChoice final : public TokenChoice {
  public:
   bool draws() const override { return false; }
-  int32_t choose(int, const DraftRow& row) override { return row.top[0].token; }
+  int32_t choose(Place, const DraftRow& row) override { return row.top[0].token; }
 };
 
 }  // namespace specquant::decode
