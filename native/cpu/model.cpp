@@ -146,19 +146,20 @@ void CpuModel::collect_rows(std::span<const Rows> batch, LogitRows wanted) {
   int logit_row = 0;
   for (const Rows& sequence : batch) {
     const auto count = static_cast<int>(sequence.tokens.size());
+    const int trunk = trunk_of(sequence);
     for (int i = 0; i < count; ++i) {
       PassRow row;
       row.slot = sequence.slot;
       row.token = sequence.tokens[static_cast<std::size_t>(i)];
-      row.base = sequence.base;
+      row.trunk = trunk;
       row.cache_index = sequence.base + i;
       if (sequence.ancestors.empty()) {
         row.position = row.cache_index;
         row.prefix = row.cache_index + 1;
       } else {
         row.ancestors = sequence.ancestors[static_cast<std::size_t>(i)];
-        row.position = sequence.base + std::popcount(row.ancestors) - 1;
-        row.prefix = sequence.base;
+        row.position = trunk + std::popcount(row.ancestors) - 1;
+        row.prefix = trunk;
       }
       const bool last = i == count - 1;
       if (wanted == LogitRows::all || (wanted == LogitRows::last && last)) {

@@ -230,7 +230,7 @@ void Pass::attention(Member& member, int layer) {
       task.heads = group;
       task.head_dim = shape_.head_dim;
       task.prefix = place.prefix;
-      task.base = place.base;
+      task.base = place.trunk;
       task.ancestors = place.ancestors;
       task.scale = scale;
       task.scores = scores_[static_cast<std::size_t>(member.index())].data();

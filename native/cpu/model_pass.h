@@ -25,7 +25,7 @@ struct PassRow {
   int cache_index = 0;     // where its key and value go
   int position = 0;        // for rotary embedding
   int prefix = 0;          // cache entries that it sees at their own index
-  int base = 0;            // cache index of bit 0 of `ancestors`
+  int trunk = 0;           // cache index of bit 0 of `ancestors`
   uint64_t ancestors = 0;  // 0 for a chain
   int logit_row = -1;      // -1: no logits wanted
 };

@@ -29,16 +29,30 @@ constexpr std::size_t kMaskedRows = 64;
 
 void validate_ancestors(std::size_t sequence, const Rows& rows) {
   const auto& ancestors = rows.ancestors;
-  if (ancestors.size() != rows.tokens.size() || ancestors.size() > kMaskedRows) {
-    refuse(sequence, 0, "a masked sequence has at most 64 rows and one ancestor word a row");
+  const int trunk = trunk_of(rows);
+  if (trunk < 0 || trunk > rows.base) {
+    refuse(sequence, 0, "the trunk is not between 0 and the base");
   }
+  const auto grown = static_cast<std::size_t>(rows.base - trunk);  // nodes of earlier forwards
+  if (ancestors.size() != rows.tokens.size() || grown > kMaskedRows - ancestors.size()) {
+    refuse(sequence, 0,
+           "a masked sequence has one ancestor word a row, and at most 64 rows, those of earlier "
+           "forwards behind its trunk included");
+  }
+  // The words of the nodes so far; those of earlier forwards are known from their descendants.
+  std::array<uint64_t, kMaskedRows> words{};
   for (std::size_t i = 0; i < ancestors.size(); ++i) {
-    const uint64_t own = uint64_t{1} << i;
+    const uint64_t own = uint64_t{1} << (grown + i);
     if ((ancestors[i] & own) == 0) refuse(sequence, i, "it does not see itself");
     if (ancestors[i] > own + (own - 1)) refuse(sequence, i, "it sees a later row");
-    const uint64_t above = ancestors[i] ^ own;
-    if (above != 0 && above != ancestors[static_cast<std::size_t>(std::bit_width(above)) - 1]) {
-      refuse(sequence, i, "its ancestors are not those of its parent: the mask is not a tree");
+    uint64_t rest = ancestors[i];
+    while (rest != 0) {
+      const auto node = static_cast<std::size_t>(std::bit_width(rest)) - 1;
+      if (words[node] != 0 && words[node] != rest) {
+        refuse(sequence, i, "its ancestors are not those of its parent: the mask is not a tree");
+      }
+      words[node] = rest;
+      rest ^= uint64_t{1} << node;
     }
   }
 }
@@ -63,7 +77,11 @@ void validate(std::span<const Rows> batch, int max_batch, int max_context, int v
         refuse(sequence, i, "the token is not in the vocabulary");
       }
     }
-    if (!rows.ancestors.empty()) validate_ancestors(sequence, rows);
+    if (!rows.ancestors.empty()) {
+      validate_ancestors(sequence, rows);
+    } else if (rows.trunk != -1) {
+      refuse(sequence, 0, "a trunk is given without ancestors");
+    }
   }
 }
 

@@ -43,6 +43,9 @@ struct Rows {
   std::span<const float> features = {};
 };
 
+// The cached entries that all rows see.
+inline int trunk_of(const Rows& rows) { return rows.trunk == -1 ? rows.base : rows.trunk; }
+
 enum class LogitRows { none, last, all };
 
 // What a forward leaves behind for the caller to read, for each logit row.

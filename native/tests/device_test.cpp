@@ -1,0 +1,62 @@
+// What validate() refuses: the rules of Rows beyond those of one plain forward.
+#include "decode/device.h"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace specquant {
+namespace {
+
+constexpr int kSlots = 2, kContext = 100, kVocabulary = 5;
+
+// What validate() says of one sequence: "" where it takes it.
+std::string verdict(const Rows& rows) {
+  try {
+    validate(std::span(&rows, 1), kSlots, kContext, kVocabulary);
+    return "";
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
+void check_says(const std::string& message, const std::string& part) {
+  INFO(message);
+  CHECK(message.find(part) != std::string::npos);
+}
+
+TEST_CASE("words of a growing tree count from its trunk") {
+  const std::vector<int32_t> tokens{1, 2};
+  // Nodes 0 and 1 lie in the cache at 20 and 21; these are 2 and 3, children of 0 and of 2.
+  const std::vector<uint64_t> words{0b0101, 0b1101};
+  CHECK(verdict({0, 22, tokens, words, 20}).empty());
+  check_says(verdict({0, 22, tokens, words}), "it sees a later row");
+  check_says(verdict({0, 22, tokens, words, 19}), "row 0: it does not see itself");
+  check_says(verdict({0, 22, tokens, words, 23}), "the trunk is not between 0 and the base");
+  check_says(verdict({0, 22, tokens, words, -2}), "the trunk is not between 0 and the base");
+  check_says(verdict({0, 22, tokens, {}, 20}), "a trunk is given without ancestors");
+}
+
+TEST_CASE("a tree has at most 64 nodes, those of earlier forwards included") {
+  const std::vector<int32_t> tokens{1, 2};
+  const std::vector<uint64_t> last{uint64_t{1} << 62, uint64_t{1} << 63};
+  CHECK(verdict({0, 62, tokens, last, 0}).empty());
+  check_says(verdict({0, 63, tokens, last, 0}), "at most 64 rows");
+  check_says(verdict({0, 90, tokens, last, 0}), "at most 64 rows");
+}
+
+TEST_CASE("two words must agree about an ancestor of an earlier forward") {
+  const std::vector<int32_t> tokens{1, 2};
+  const auto with = [&](uint64_t first, uint64_t second) {
+    const std::vector<uint64_t> words{first, second};
+    return verdict({0, 3, tokens, words, 0});
+  };
+  CHECK(with(0b01110, 0b10110).empty());  // node 2's parent is 1, node 1 has none
+  check_says(with(0b01110, 0b10100), "row 1: its ancestors are not those of its parent");
+  check_says(with(0b01110, 0b10111), "row 1: its ancestors are not those of its parent");
+  check_says(with(0b01001, 0b11100), "row 1: its ancestors are not those of its parent");
+}
+
+}  // namespace
+}  // namespace specquant
