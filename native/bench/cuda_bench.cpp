@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
 }
 
 void bench(const Options& options) {
-  const cuda::SyntheticModel synthetic{cuda::synthetic_shape(options.model), 1};
+  const core::SyntheticModel synthetic{options.model, cuda::synthetic_shape(options.model), 1};
   const double bandwidth = cuda::measure_read_bandwidth();
   const auto device = cuda::describe_device();
   for (const Precision precision : options.precisions) {

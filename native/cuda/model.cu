@@ -75,7 +75,7 @@ constexpr const char* kParts[kMatrixKinds] = {"qkv", "o", "gate_up", "down"};
 
 class CudaModel final : public Model {
  public:
-  CudaModel(const core::PackedFile* file, const SyntheticModel& synthetic,
+  CudaModel(const core::PackedFile* file, const core::SyntheticModel& synthetic,
             std::span<const Precision> precisions, int max_batch, int max_context);
   ~CudaModel() override {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -120,7 +120,7 @@ class CudaModel final : public Model {
   void take_results(int first, int count, const Want& want);
 
   const core::PackedFile* file_;
-  const SyntheticModel synthetic_;
+  const core::SyntheticModel synthetic_;
   const ModelShape shape_;
   const int max_batch_, max_context_;
   int blocks_ = 0;
@@ -143,7 +143,7 @@ class CudaModel final : public Model {
   std::size_t logit_rows_ = 0;
 };
 
-CudaModel::CudaModel(const core::PackedFile* file, const SyntheticModel& synthetic,
+CudaModel::CudaModel(const core::PackedFile* file, const core::SyntheticModel& synthetic,
                      std::span<const Precision> precisions, int max_batch, int max_context)
     : file_(file),
       synthetic_(synthetic),
@@ -624,10 +624,11 @@ void CudaModel::restore(int slot, const std::shared_ptr<const void>& saved) {
 std::unique_ptr<Model> make_cuda_model(const core::PackedFile& file,
                                        std::span<const Precision> precisions, int max_batch,
                                        int max_context) {
-  return std::make_unique<CudaModel>(&file, SyntheticModel{}, precisions, max_batch, max_context);
+  return std::make_unique<CudaModel>(&file, core::SyntheticModel{}, precisions, max_batch,
+                                     max_context);
 }
 
-std::unique_ptr<Model> make_cuda_model(const SyntheticModel& synthetic,
+std::unique_ptr<Model> make_cuda_model(const core::SyntheticModel& synthetic,
                                        std::span<const Precision> precisions, int max_batch,
                                        int max_context) {
   return std::make_unique<CudaModel>(nullptr, synthetic, precisions, max_batch, max_context);

@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "core/packed_file.h"
+#include "core/synthetic_model.h"
 #include "decode/device.h"
 
 namespace specquant::cuda {
-
-// A model without a file: a shape, and weights drawn from a seed on the device (w4: groups of 128;
-// head and embedding 16 bits).
-struct SyntheticModel {
-  ModelShape shape;
-  uint64_t seed = 1;
-};
 
 // Llama-3-8B, Llama-3-70B, Llama-3.2-1B or Llama-3.2-3B; throws std::invalid_argument with near
 // names.
@@ -29,7 +23,8 @@ ModelShape synthetic_shape(const std::string& name);
 std::unique_ptr<Model> make_cuda_model(const core::PackedFile& file,
                                        std::span<const Precision> precisions, int max_batch,
                                        int max_context);
-std::unique_ptr<Model> make_cuda_model(const SyntheticModel& synthetic,
+// Weights drawn from the seed on the device: 4-bit groups of 128, head and embedding 16 bits.
+std::unique_ptr<Model> make_cuda_model(const core::SyntheticModel& synthetic,
                                        std::span<const Precision> precisions, int max_batch,
                                        int max_context);
 

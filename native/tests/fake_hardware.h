@@ -16,6 +16,8 @@ class FakeHardware : public worker::Hardware {
   std::function<void()> on_forward = [] {};
   std::function<void()> on_load = [] {};
   int loads = 0;
+  bool makes_synthetic = true;
+  uint64_t seed = 0;  // of the last synthetic model
 
   worker::Description description() const override { return {"fake", "none", "none", 3}; }
   std::vector<Precision> precisions() const override {
@@ -25,17 +27,31 @@ class FakeHardware : public worker::Hardware {
   std::unique_ptr<worker::DeviceModel> load(const core::PackedFile& file,
                                             std::span<const Precision>, int max_batch,
                                             int max_context) override {
+    return make(file.shape(), max_batch, max_context);
+  }
+  std::unique_ptr<worker::DeviceModel> load_synthetic(const core::SyntheticModel& model,
+                                                      std::span<const Precision> precisions,
+                                                      int max_batch, int max_context) override {
+    if (!makes_synthetic) {
+      return Hardware::load_synthetic(model, precisions, max_batch, max_context);
+    }
+    seed = model.seed;
+    return make(model.shape, max_batch, max_context);
+  }
+
+ private:
+  std::unique_ptr<worker::DeviceModel> make(const ModelShape& shape, int max_batch,
+                                            int max_context) {
     on_load();
     ++loads;
     FakeOptions options;
-    options.vocabulary = file.shape().vocabulary;
+    options.vocabulary = shape.vocabulary;
     options.max_batch = max_batch;
     options.max_context = max_context;
     options.order = 2;
     return std::make_unique<Loaded>(options, on_forward);
   }
 
- private:
   class HookedModel : public FakeModel {
    public:
     HookedModel(const FakeOptions& options, const std::function<void()>& hook)

@@ -230,6 +230,33 @@ TEST_CASE("unknown calls and keys are refused with the near name") {
   bench.check_refused(bench.ask_text(broken + "\"}"), "bad_request", "unknown");
 }
 
+// The request for a model without a file, of the shape that a packed file's metadata have.
+json synthetic_of(const json& metadata) {
+  json synthetic = {{"name", "made up"}, {"seed", 7}};
+  for (const char* key :
+       {"hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
+        "vocab_size", "max_position", "rope_theta", "rms_norm_eps", "tied_head"}) {
+    synthetic[key] = metadata.at(key);
+  }
+  return synthetic;
+}
+
+TEST_CASE("a synthetic model is loaded by its shape and seed, without a file") {
+  Bench bench;
+  bench.load["model"] = {{"synthetic", synthetic_of(PackedParts().metadata)}};
+  const json loaded = bench.ask(bench.load);
+  CHECK(loaded["model"]["name"] == "made up");
+  CHECK(loaded["model"]["vocab_size"] == 50);
+  CHECK(loaded["model"]["max_position"] == 256);
+  CHECK(bench.hardware.seed == 7);
+  CHECK(bench.ask(bench.run).contains("requests"));
+  CHECK(bench.ask(bench.forward).contains("times"));
+  CHECK(bench.ask(bench.score).contains("sequences"));
+  // Another seed is another model.
+  bench.load["model"]["synthetic"]["seed"] = 8;
+  CHECK(bench.ask(bench.load)["model"]["content_hash"] != loaded["model"]["content_hash"]);
+}
+
 TEST_CASE("bad loads are refused and leave the model that was there") {
   Bench bench;
   bench.start();
@@ -238,7 +265,17 @@ TEST_CASE("bad loads are refused and leave the model that was there") {
     bench.check_refused(bench.load, pointer, value, type, part);
   };
   refused("/model", {{"path", "/no/such/file"}}, "model", "/no/such/file");
-  refused("/model", {{"synthetic", {{"hidden_size", 1}}}}, "unsupported", "synthetic");
+  json synthetic = synthetic_of(PackedParts().metadata);
+  refused("/model", {{"synthetic", synthetic}, {"path", "x"}}, "bad_request", "'path' or");
+  bench.hardware.makes_synthetic = false;
+  refused("/model", {{"synthetic", synthetic}}, "unsupported", "no synthetic models");
+  bench.hardware.makes_synthetic = true;
+  synthetic["head_dim"] = "wide";
+  refused("/model", {{"synthetic", synthetic}}, "bad_request",
+          "'model.synthetic': 'head_dim' is not an integer");
+  synthetic.erase("head_dim");
+  refused("/model", {{"synthetic", synthetic}}, "bad_request", "'model.synthetic.head_dim'");
+  refused("/model", {{"synthetic", {{"hidden_siz", 1}}}}, "bad_request", "'model.synthetic.name'");
   refused("/model", json::object(), "bad_request", "'path' or 'synthetic'");
   refused("/model", 3, "bad_request", "'model'");
   refused("/model/path", 3, "bad_request", "'model.path'");
@@ -256,7 +293,7 @@ TEST_CASE("bad loads are refused and leave the model that was there") {
   refused("/sed", 1, "bad_request", "Did you mean 'seed'");
   const TemporaryFile truncated(PackedParts().bytes().substr(0, 4000));
   refused("/model/path", truncated.path(), "model", "truncated");
-  CHECK(bench.hardware.loads == 1);
+  CHECK(bench.hardware.loads == 2);  // put back after the device had refused
   CHECK(bench.ask(bench.run).contains("requests"));
 }
 

@@ -22,7 +22,7 @@ json answer_to_request(const decode::RequestResult& request) {
 
 }  // namespace
 
-json answer_to_load(const Model& model, const core::PackedFile& file,
+json answer_to_load(const Model& model, const ModelIdentity& identity,
                     std::span<const Precision> precisions) {
   const MemoryUse memory = model.memory();
   json proofs = json::object();
@@ -40,10 +40,10 @@ json answer_to_load(const Model& model, const core::PackedFile& file,
           {"proof", proofs},
           {"compute_dtype", compute},
           {"model",
-           {{"name", file.name()},
-            {"vocab_size", file.shape().vocabulary},
-            {"max_position", file.shape().max_position},
-            {"content_hash", file.content_hash()}}}};
+           {{"name", identity.name},
+            {"vocab_size", identity.shape.vocabulary},
+            {"max_position", identity.shape.max_position},
+            {"content_hash", identity.content_hash}}}};
 }
 
 json answer_to_run(const decode::RunResult& result) {

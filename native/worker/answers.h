@@ -3,14 +3,19 @@
 
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 
-#include "core/packed_file.h"
 #include "decode/decoder.h"
 #include "decode/score.h"
 
 namespace specquant::worker {
 
-nlohmann::json answer_to_load(const Model& model, const core::PackedFile& file,
+struct ModelIdentity {
+  std::string name, content_hash;
+  ModelShape shape;
+};
+
+nlohmann::json answer_to_load(const Model& model, const ModelIdentity& identity,
                               std::span<const Precision> precisions);
 nlohmann::json answer_to_run(const decode::RunResult& result);
 nlohmann::json answer_to_score(const decode::ScoredSequence& columns, bool with_reference);

@@ -37,6 +37,12 @@ class CudaHardware : public Hardware {
     return std::make_unique<LoadedOnCuda>(
         cuda::make_cuda_model(file, precisions, max_batch, max_context));
   }
+  std::unique_ptr<DeviceModel> load_synthetic(const core::SyntheticModel& model,
+                                              std::span<const Precision> precisions, int max_batch,
+                                              int max_context) override {
+    return std::make_unique<LoadedOnCuda>(
+        cuda::make_cuda_model(model, precisions, max_batch, max_context));
+  }
 
  private:
   cuda::DeviceDescription device_;

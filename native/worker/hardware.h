@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/errors.h"
 #include "core/packed_file.h"
+#include "core/synthetic_model.h"
 #include "decode/device.h"
 
 namespace specquant::worker {
@@ -44,6 +46,17 @@ class Hardware {
   virtual std::unique_ptr<DeviceModel> load(const core::PackedFile& file,
                                             std::span<const Precision> precisions, int max_batch,
                                             int max_context) = 0;
+  // As load, with weights that the device draws from a seed. Throws Error of type `unsupported`
+  // where it makes none.
+  virtual std::unique_ptr<DeviceModel> load_synthetic(const core::SyntheticModel& model,
+                                                      std::span<const Precision> precisions,
+                                                      int max_batch, int max_context) {
+    static_cast<void>(model), static_cast<void>(precisions);
+    static_cast<void>(max_batch), static_cast<void>(max_context);
+    throw core::Error(core::ErrorType::unsupported,
+                      "The device '" + description().kind +
+                          "' makes no synthetic models; give 'model.path', or use --device cuda.");
+  }
 };
 
 // The hardware of this build by its --device name. `threads` 0: one a core. Throws

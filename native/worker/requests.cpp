@@ -129,10 +129,11 @@ LoadRequest parse_load(Fields& fields, const Hardware& hardware) {
   const bool has_path = model.has("path");
   if (synthetic == has_path) bad_request("'model' needs either 'path' or 'synthetic'.");
   if (synthetic) {
-    throw Error(ErrorType::unsupported,
-                "This backend loads packed files and makes no synthetic models.");
+    request.synthetic =
+        core::synthetic_model_of(model.value("synthetic"), model.path_of("synthetic"));
+  } else {
+    request.path = model.text("path");
   }
-  request.path = model.text("path");
   model.finish();
 
   const std::vector<std::string> names = fields.texts("precisions");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/fields.h"
+#include "core/synthetic_model.h"
 #include "decode/decoder.h"
 #include "decode/method.h"
 #include "worker/hardware.h"
@@ -23,7 +24,8 @@ struct Limits {
 };
 
 struct LoadRequest {
-  std::string path;
+  std::string path;  // empty for a synthetic model
+  std::optional<core::SyntheticModel> synthetic;
   std::vector<Precision> precisions;
   int max_context = 0;
   int max_batch = 0;

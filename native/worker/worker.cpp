@@ -117,6 +117,11 @@ nlohmann::json Worker::hello(Fields& fields) {
 
 void Worker::put_on_device(Loaded& loaded) {
   const LoadRequest& request = loaded.request;
+  if (request.synthetic) {
+    loaded.device = hardware_.load_synthetic(*request.synthetic, request.precisions,
+                                             request.max_batch, request.max_context);
+    return;
+  }
   loaded.device =
       hardware_.load(*loaded.file, request.precisions, request.max_batch, request.max_context);
 }
@@ -125,8 +130,8 @@ nlohmann::json Worker::load(Fields& fields) {
   auto fresh = std::make_unique<Loaded>();
   fresh->request = parse_load(fields, hardware_);
   const LoadRequest& request = fresh->request;
-  fresh->file = std::make_unique<core::PackedFile>(request.path);
-  const ModelShape& shape = fresh->file->shape();
+  if (!request.synthetic) fresh->file = std::make_unique<core::PackedFile>(request.path);
+  const ModelShape& shape = request.synthetic ? request.synthetic->shape : fresh->file->shape();
   if (request.max_context > shape.max_position) {
     core::bad_request("'max_context' is " + std::to_string(request.max_context) +
                       "; the model has positions for " + std::to_string(shape.max_position) +
@@ -150,7 +155,12 @@ nlohmann::json Worker::load(Fields& fields) {
     throw;
   }
   loaded_ = std::move(fresh);
-  return answer_to_load(loaded_->device->model(), *loaded_->file, loaded_->request.precisions);
+  const std::optional<core::SyntheticModel>& synthetic = loaded_->request.synthetic;
+  const ModelIdentity identity =
+      synthetic ? ModelIdentity{synthetic->name, synthetic->content_hash(), synthetic->shape}
+                : ModelIdentity{loaded_->file->name(), loaded_->file->content_hash(),
+                                loaded_->file->shape()};
+  return answer_to_load(loaded_->device->model(), identity, loaded_->request.precisions);
 }
 
 nlohmann::json Worker::run(Fields& fields) {

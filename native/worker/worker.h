@@ -31,7 +31,7 @@ class Worker {
   using Json = nlohmann::json;
   struct Loaded {
     LoadRequest request;
-    std::unique_ptr<core::PackedFile> file;
+    std::unique_ptr<core::PackedFile> file;  // null for a synthetic model
     std::unique_ptr<DeviceModel> device;
     decode::PrefillCache prefill;
     Limits limits;
