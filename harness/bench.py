@@ -79,6 +79,12 @@ class Bench:
             model_name=self.model.name,
             workload_name=self.workload.name,
             timeout_s=self.settings.schedule.trial_timeout_s,
+            results=self.folder.path,
+            traced_backends=frozenset(
+                name
+                for name, hello in self.hellos.items()
+                if self.settings.trace == "tokens" and _traces_tokens(hello)
+            ),
         )
 
     def load_spec(self, group: Group, backend: str) -> LoadSpec:
@@ -139,7 +145,9 @@ def prepare(
         devices={name: h["device"] for name, h in hellos.items()},
         statistics=settings.config["stats"],
         seed=settings.seed,
+        trace=settings.trace,
     )
+    _check_trace(settings, hellos)
     folder = ResultsFolder(settings.results)
     bench = Bench(settings, model, workload, whole, identity, folder, pool, hellos)
     for backend in hellos:
@@ -158,6 +166,20 @@ def _hello(settings: Settings, pool: WorkerPool, backend: str) -> Mapping[str, A
         made_by = settings.backends[backend].made_by
         mend = f" Build it with `{made_by}`." if made_by else ""
         raise ConfigError(f"backends.{backend}: {failure}{mend}") from failure
+
+
+def _check_trace(settings: Settings, hellos: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse token traces where no backend writes them."""
+    able = [name for name, hello in hellos.items() if _traces_tokens(hello)]
+    if settings.trace == "tokens" and not able:
+        raise ConfigError(
+            f"trace=tokens: none of the backends {', '.join(hellos)} writes token traces. Leave "
+            "trace=rounds, or add backend native."
+        )
+
+
+def _traces_tokens(hello: Mapping[str, Any]) -> bool:
+    return "tokens" in hello["capabilities"].get("trace", ())
 
 
 def _settle(bench: Bench) -> list[str]:
@@ -196,6 +218,7 @@ def _differences(earlier: Mapping[str, Any], bench: Bench) -> str:
         "devices": "another device",
         "statistics": "other statistics settings",
         "seed": "another seed",
+        "trace": "another trace level",
     }
     before = earlier.get("identity") or {}
     now = bench.identity.as_json()

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from harness import stats
 from harness.errors import ConfigError, unknown
 from harness.methods import check_drafted, check_precision
-from harness.vocabulary import ABSURD_BATCH, NATURAL
+from harness.vocabulary import ABSURD_BATCH, NATURAL, TRACES
 from harness.workload.settings import ContextLength
 
 AXES = ("batch_size", "context_length", "precision", "draft_length")
@@ -91,6 +91,7 @@ class Settings:
     draw: DrawSettings
     schedule: ScheduleSettings
     seed: int
+    trace: str
     fresh: bool
     dry_run: bool
     config: Mapping[str, Any]
@@ -118,6 +119,8 @@ def read(cfg: DictConfig) -> Settings:
         stats.Settings.read(config["stats"])
     except (TypeError, ValueError) as error:
         raise ConfigError(f"stats: {error}") from error
+    if config["trace"] not in TRACES:
+        raise unknown("trace level", str(config["trace"]), TRACES, "trace")
     entries = config["methods"]
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise ConfigError("methods: a sweep needs a list of at least one method.")
@@ -138,6 +141,7 @@ def read(cfg: DictConfig) -> Settings:
         ),
         schedule=_schedule(config),
         seed=whole(config["seed"], "seed", 0),
+        trace=str(config["trace"]),
         fresh=flag(config["fresh"], "fresh"),
         dry_run=flag(config["dry_run"], "dry_run"),
         config=config,

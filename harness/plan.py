@@ -30,7 +30,7 @@ class Identity:
     """What the numbers depend on besides a cell's axes.
 
     Results of another identity are never mixed: they describe another model, other prompts, another
-    engine, another machine, or statistics by other rules.
+    engine, another machine, statistics by other rules, or a method slowed down by tracing.
     """
 
     model: str
@@ -39,6 +39,7 @@ class Identity:
     devices: Mapping[str, Any]
     statistics: Mapping[str, Any]
     seed: int
+    trace: str = "rounds"
 
     def as_json(self) -> dict[str, Any]:
         """The identity as `plan.json` keeps it."""
@@ -49,6 +50,7 @@ class Identity:
             "devices": dict(self.devices),
             "statistics": dict(self.statistics),
             "seed": self.seed,
+            "trace": self.trace,
         }
 
 

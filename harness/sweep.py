@@ -36,6 +36,8 @@ from harness.plan import Plan
 from harness.progress import ProgressDisplay, duration
 from harness.results import ResultsFolder
 from harness.schedule import Schedule
+from harness.tokenizer import Tokenizer
+from harness.trace import sweep as sweep_traces
 from harness.workers import WorkerPool
 from reports import build as report
 
@@ -93,6 +95,7 @@ def sweep(settings: Settings, console: Console, started: float) -> int:
                 _say(console, note)
             _introduce(bench, console)
             _measure(bench, console, started)
+            _join_traces(bench, console)
         summary = analysis.analyse(folder.path)
         page = report.build(folder.path, str(settings.config["report"]["lang"]))
     closing.show(summary, console)
@@ -106,6 +109,26 @@ def _measure(bench: Bench, console: Console, started: float) -> None:
     least = _missing_trials(bench)
     with ProgressDisplay(console, least) as display:
         Schedule(bench, bench.plan.groups, analysis.progress, display, started).run()
+
+
+def _join_traces(bench: Bench, console: Console) -> None:
+    """Make the tables of token traces, where the sweep asked for them."""
+    if bench.settings.trace != "tokens":
+        return
+    folder = bench.folder
+    tokenizer = Tokenizer(bench.model.metadata)
+    written = sweep_traces.join(
+        folder.path,
+        (
+            record
+            for group in bench.plan.groups
+            for block in folder.finished_blocks(group.name)
+            for record in folder.block_records(group.name, block)
+        ),
+        {prompt.id: number for number, prompt in enumerate(bench.workload.prompts)},
+        tokenizer.decode if bench.model.metadata.get("tokenizer") else lambda _: "",
+    )
+    _say(console, f"Token traces of {len(written)} methods: {folder.path / 'traces'}")
 
 
 def _missing_trials(bench: Bench) -> int:

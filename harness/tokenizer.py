@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,10 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of a plain text, with no special token added."""
         return self._packed.encode(text, add_bos=False)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """Text of token ids."""
+        return self._packed.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def apply_chat_template(
         self, messages: list[dict[str, str]], add_generation_prompt: bool = True

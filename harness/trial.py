@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from backends.client import WorkerDied, WorkerError, WorkerFailure
@@ -19,7 +20,11 @@ from harness.workload import Draw, Prompt
 
 @dataclass(frozen=True)
 class Setting:
-    """What all trials of a block share."""
+    """What all trials of a block share.
+
+    `traced_backends` are those whose drafting methods write token traces, into folders of
+    `results`.
+    """
 
     group: Group
     block: int
@@ -30,6 +35,8 @@ class Setting:
     model_name: str
     workload_name: str
     timeout_s: float
+    results: Path
+    traced_backends: frozenset[str]
 
 
 @dataclass
@@ -74,6 +81,12 @@ def run(loaded: LoadedWorker, cell: Cell, position: int, setting: Setting) -> Tr
         # Prefill is shared inside a block alone; what an earlier block left is dropped first.
         request["prefill_cache"] = {"clear": True}
     record = _frame(cell, position, setting, loaded)
+    part = _trace_part(cell, setting)
+    if part is not None:
+        path = (setting.results / part).absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        request |= {"trace": "tokens", "trace_path": str(path)}
+        record["trace"] = {"part": str(part)}
     record["clocks"]["before"] = clocks.read()
     answer = loaded.worker.call("run", timeout_s=setting.timeout_s, share_prefill=True, **request)
     record["clocks"]["after"] = clocks.read()
@@ -169,9 +182,21 @@ def _frame(
         "proof": proof,
         "losslessness": None,
         "quality": None,
+        "trace": None,
         "bandwidth": {"read_bytes_s": loaded.read_bytes_s if loaded else None},
         "clocks": {"before": None, "after": None},
     }
+
+
+def _trace_part(cell: Cell, setting: Setting) -> Path | None:
+    """Where the worker writes the trial's token trace, below `results`; None for no trace.
+
+    A method without a drafter has no drafted position to trace.
+    """
+    if cell.method.plain or cell.method.backend not in setting.traced_backends:
+        return None
+    name = f"{block_name(setting.block)}.trace"
+    return Path("traces") / cell.hash(setting.identity) / name
 
 
 def _request(

@@ -15,6 +15,12 @@ NATURAL: Final = "natural"
 MAX_DRAFTED = 63
 """Tokens that one round may draft: with the bonus token a round has at most 64 rows."""
 
+TRACES = ("rounds", "tokens")
+"""What a sweep keeps of each round: its counts, or every drafted position as well."""
+
+HIGH_PROBABILITY = 0.8
+"""A top-1 probability strictly above this counts as high, as in the agreement study."""
+
 ABSURD_BATCH = 4096
 """A batch size above this is a slip of the pen and refused before anything is started."""
 

@@ -245,6 +245,8 @@ def honesty_notes(results: Results, methods: Sequence[Method], t: Language) -> l
     notes += [(key, {"n": counts[key]}) for key in ("synthetic", "replay") if counts[key]]
     if model.get("dequantized_baseline"):
         notes.append(("dequantized", {}))
+    if results.config.get("trace") == "tokens":
+        notes.append(("traced", {}))
     if what:
         notes.append(("assumed", {"what": what}))
     notes += [(key, {"n": n}) for key, n in counts.items()
