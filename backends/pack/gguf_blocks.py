@@ -58,14 +58,8 @@ def to_matrix(path: Path, tensor: GgufTensor) -> Matrix:
     blocks = tensor.data.reshape(rows, cols // _BLOCK, -1)
     scale = _halves(path, tensor, blocks[:, :, 0:2])
     if name == "Q8_0":
-        codes = blocks[:, :, 2:].view(np.int8)
-        if codes.size and codes.min() == -128:
-            raise CheckpointError(
-                path, "it uses the code -128, which a packed file cannot hold.", tensor.name
-            )
-        return Affine8(
-            np.bitwise_xor(codes.view(np.uint8), np.uint8(128)).reshape(rows, cols), scale
-        )
+        codes = np.bitwise_xor(blocks[:, :, 2:], np.uint8(128))
+        return Affine8(codes.reshape(rows, cols), scale)
     if name == "Q4_1":
         minimum = _halves(path, tensor, blocks[:, :, 2:4])
         return Affine4(_nibbles(blocks[:, :, 4:], rows, cols), scale, minimum)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
 from backends.pack.errors import CheckpointError
+from backends.pack.files import file_sha256
 from backends.pack.gguf_blocks import to_matrix, to_vector
 from backends.pack.gguf_file import GgufFile
 from backends.pack.gguf_tokenizer import tokenizer_metadata
@@ -60,12 +60,6 @@ def pack_gguf(path: str | Path, out: str | Path, *, name: str | None = None) -> 
     }
     digest = write_packed(out, metadata, tensors)
     return {**metadata, "content_hash": digest}
-
-
-def file_sha256(path: str | Path) -> str:
-    """sha256 of a file's content, in hexadecimal."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class _Importer:

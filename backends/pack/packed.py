@@ -61,6 +61,18 @@ def expected_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     return shapes
 
 
+def optional_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Name -> (rows, cols) of the tensors that a model of these dimensions may have besides."""
+    width = metadata["head_dim"]
+    rows = (metadata["num_heads"] + 2 * metadata["num_kv_heads"]) * width
+    parts = {"qkv_bias": rows, "q_norm": width, "k_norm": width}
+    return {
+        f"layers.{layer}.{part}": (length, 1)
+        for layer in range(metadata["num_layers"])
+        for part, length in parts.items()
+    }
+
+
 def write_packed(
     path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> str:
@@ -247,6 +259,10 @@ class PackedFile:
 
 def _check_shapes(path: Path, metadata: Mapping[str, Any]) -> None:
     expected, described = expected_shapes(metadata), metadata["tensors"]
+    for name, shape in optional_shapes(metadata).items():
+        # What one layer has, all have.
+        if f"layers.0.{name.rpartition('.')[2]}" in described:
+            expected[name] = shape
     for name in sorted(expected.keys() | described.keys()):
         if name not in described:
             raise CheckpointError(path, "it is missing.", name)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 TILE_ROWS = 16
 GROUPS = (32, 64, 128)
-KINDS = ("affine4", "affine8", "f16", "bf16", "f32")
+KINDS = ("affine4", "affine4z", "affine8", "f16", "bf16", "f32")
 
 Bytes = npt.NDArray[np.uint8]
 Halves = npt.NDArray[np.float16]
@@ -23,13 +23,14 @@ Floats = npt.NDArray[np.float32]
 class Affine4:
     """w = s·q + m with q in 0..15, one s and m for each row and group of columns.
 
-    q [rows, cols] uint8; s and m [rows, cols / group] f16.
+    q [rows, cols] uint8; s and m [rows, cols / group] f16. Of the kind `affine4z`, m holds the
+    integers −zero, w = s·(q − zero): s·zero has too many bits for f16.
     """
 
     q: Bytes
     s: Halves
     m: Halves
-    kind = "affine4"
+    kind: str = "affine4"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -42,11 +43,13 @@ class Affine4:
         return int(self.q.shape[1] // self.s.shape[1])
 
     def dequantize(self) -> Floats:
-        """The weights [rows, cols], f32: one rounding of s·q + m."""
+        """The weights [rows, cols], f32: one rounding of s·q + m, none where m is −s·zero."""
         rows, cols = self.shape
         q = self.q.reshape(rows, -1, self.group).astype(np.float32)
-        w = q * self.s.astype(np.float32)[:, :, None] + self.m.astype(np.float32)[:, :, None]
-        return w.reshape(rows, cols)
+        s, m = self.s.astype(np.float32), self.m.astype(np.float32)
+        if self.kind == "affine4z":
+            m = s * m
+        return (q * s[:, :, None] + m[:, :, None]).reshape(rows, cols)
 
     def to_bytes(self) -> Bytes:
         """The tensor's tiles, one after the other."""
@@ -59,7 +62,7 @@ class Affine4:
         return np.concatenate(parts, axis=2).reshape(-1)
 
     @staticmethod
-    def from_bytes(data: Bytes, rows: int, cols: int, group: int) -> Affine4:
+    def from_bytes(data: Bytes, rows: int, cols: int, group: int, kind: str) -> Affine4:
         """Inverse of `to_bytes`; padded rows are dropped."""
         groups = cols // group
         units = data.reshape(-1, groups, group * 8 + 4 * TILE_ROWS)
@@ -67,12 +70,12 @@ class Affine4:
         halves = np.stack([nibbles & 15, nibbles >> 4], axis=4).transpose(0, 3, 1, 2, 4, 5)
         s = _untile_halves(units[:, :, group * 8 : group * 8 + 32], rows)
         m = _untile_halves(units[:, :, group * 8 + 32 :], rows)
-        return Affine4(halves.reshape(-1, cols)[:rows], s, m)
+        return Affine4(halves.reshape(-1, cols)[:rows], s, m, kind)
 
 
 @dataclass(frozen=True)
 class Affine8:
-    """w = s·(q − 128) with q in 1..255, one s for each row and group of columns.
+    """w = s·(q − 128) with q in 0..255, one s for each row and group of columns.
 
     q [rows, cols] uint8; s [rows, cols / group] f16.
     """
@@ -180,7 +183,7 @@ _AnyMatrix = TypeVar("_AnyMatrix", Affine4, Affine8, Sixteen)
 def tensor_bytes(kind: str, rows: int, cols: int, group: int) -> int:
     """Bytes of a tensor of this logical shape; the last tile of 16 rows counts whole."""
     tiles = -(-rows // TILE_ROWS)
-    if kind == "affine4":
+    if kind in ("affine4", "affine4z"):
         return tiles * (cols // group) * (group * 8 + 4 * TILE_ROWS)
     if kind == "affine8":
         return tiles * (cols // group) * (group * 16 + 2 * TILE_ROWS)
@@ -193,8 +196,8 @@ def tensor_bytes(kind: str, rows: int, cols: int, group: int) -> int:
 
 def from_bytes(data: Bytes, kind: str, rows: int, cols: int, group: int) -> Tensor:
     """The tensor of this kind and logical shape that `data` holds."""
-    if kind == "affine4":
-        return Affine4.from_bytes(data, rows, cols, group)
+    if kind in ("affine4", "affine4z"):
+        return Affine4.from_bytes(data, rows, cols, group, kind)
     if kind == "affine8":
         return Affine8.from_bytes(data, rows, cols, group)
     if kind == "f32":

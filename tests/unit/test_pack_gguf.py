@@ -201,12 +201,17 @@ def test_nan_scale_names_tensor_and_row(tmp_path: Path, kind: str, value: float)
         pack_gguf(path, tmp_path / "m.sqm")
 
 
-def test_q8_code_that_the_packed_kind_lacks(tmp_path: Path) -> None:
+def test_smallest_q8_code_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    write_gguf(path, layers="Q8_0")
+    expected = write_gguf(path, layers="Q8_0")["blk.0.attn_q.weight"]
     patch(path, tensor_offset(path, "blk.0.attn_q.weight") + 2, b"\x80")
-    with pytest.raises(CheckpointError, match=r"'blk.0.attn_q.weight': it uses the code -128"):
-        pack_gguf(path, tmp_path / "m.sqm")
+    pack_gguf(path, tmp_path / "m.sqm")
+    row = PackedFile(tmp_path / "m.sqm").dequantize("layers.0.qkv")[0]
+    (scale,) = np.frombuffer(
+        path.read_bytes(), "<f2", 1, tensor_offset(path, "blk.0.attn_q.weight")
+    )
+    assert row[0] == -128 * np.float32(scale)
+    np.testing.assert_array_equal(row[1:], expected[0, 1:])
 
 
 def test_group_that_does_not_divide_names_the_tensor(tmp_path: Path) -> None:
