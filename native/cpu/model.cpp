@@ -129,14 +129,16 @@ void CpuModel::forward(Precision precision, std::span<const Rows> batch, const W
     throw std::invalid_argument("top_k must be between 0 and the vocabulary's " +
                                 std::to_string(shape_.vocabulary) + ".");
   }
+  validate_taps(want.taps, shape_.layers);
   collect_rows(batch, want.rows);
   const auto logit_rows = static_cast<std::size_t>(
       std::ranges::count_if(rows_, [](const PassRow& row) { return row.logit_row >= 0; }));
   results_.start(logit_rows, want);
+  features_.start(rows_.size(), want.taps, shape_.hidden);
   const std::span<const PassRow> rows(rows_);
   for (std::size_t first = 0; first < rows.size(); first += kPassRows) {
     pass_.run(set, rows.subspan(first, std::min<std::size_t>(kPassRows, rows.size() - first)),
-              results_);
+              results_, features_);
   }
   results_.finish();
 }
@@ -165,6 +167,7 @@ void CpuModel::collect_rows(std::span<const Rows> batch, LogitRows wanted) {
       if (wanted == LogitRows::all || (wanted == LogitRows::last && last)) {
         row.logit_row = logit_row++;
       }
+      row.feature_row = rows_.size();
       rows_.push_back(row);
     }
   }

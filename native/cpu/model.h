@@ -8,6 +8,7 @@
 
 #include "core/packed_file.h"
 #include "cpu/model_cache.h"
+#include "cpu/model_features.h"
 #include "cpu/model_pass.h"
 #include "cpu/model_results.h"
 #include "cpu/model_weights.h"
@@ -33,6 +34,7 @@ class CpuModel final : public Model {
   std::span<const TopEntry> top(std::size_t logit_row) const override;
   float log_sum(std::size_t logit_row) const override;
   std::span<const float> logits(std::size_t logit_row) const override;
+  std::span<const float> features(std::size_t row) const override { return features_.row(row); }
   void compact(int slot, int base, std::span<const int> path) override;
   std::shared_ptr<const void> save(int slot, int length) const override;
   void restore(int slot, const std::shared_ptr<const void>& saved) override;
@@ -52,6 +54,7 @@ class CpuModel final : public Model {
   KvCache cache_;
   Pass pass_;
   LogitResults results_;
+  FeatureResults features_;
   std::vector<PassRow> rows_;
 };
 

@@ -77,10 +77,12 @@ Pass::Pass(const ModelShape& shape, int max_context, const KernelTable& kernels,
   logit_rows_.reserve(kPassRows);
 }
 
-void Pass::run(const WeightSet& weights, std::span<const PassRow> rows, LogitResults& results) {
+void Pass::run(const WeightSet& weights, std::span<const PassRow> rows, LogitResults& results,
+               FeatureResults& features) {
   weights_ = &weights;
   rows_ = rows;
   results_ = &results;
+  features_ = &features;
   const int count = static_cast<int>(rows.size());
   apart_ = worth_repeating(count, pool_.size());
   logit_rows_.clear();
@@ -145,6 +147,7 @@ void Pass::layers(Member& member) {
 
   for (int index = 0; index < shape_.layers; ++index) {
     const LayerWeights& layer = weights_->layers[static_cast<std::size_t>(index)];
+    keep_features(member, index);
 
     norm_and_pack(member, layer.attention_norm, input.hidden);
     member.share(layer.qkv.tile_count(), grain(layer.qkv.tile_count(), member.size(), 1),
@@ -178,6 +181,24 @@ void Pass::layers(Member& member) {
       kernels_.pack(mlp_.data(), shape_.intermediate, begin, end, input.mlp);
     });
     accumulate(layer.down, input.mlp);
+  }
+  keep_features(member, shape_.layers);
+  keep_features(member, shape_.layers + 1);
+}
+
+void Pass::keep_features(const Member& member, int tap) {
+  const std::span<const int> wanted = features_->taps();
+  for (std::size_t index = 0; index < wanted.size(); ++index) {
+    if (wanted[index] != tap) continue;
+    for (std::size_t row = member.index(); row < rows_.size(); row += member.size()) {
+      const float* from = residual_.data() + row * shape_.hidden;
+      float* to = features_->place(rows_[row].feature_row, index);
+      if (tap <= shape_.layers) {
+        std::copy(from, from + shape_.hidden, to);
+      } else {
+        floats_.rms_norm(from, weights_->final_norm, shape_.norm_epsilon, shape_.hidden, to);
+      }
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include "cpu/elementwise.h"
 #include "cpu/kernels.h"
 #include "cpu/model_cache.h"
+#include "cpu/model_features.h"
 #include "cpu/model_results.h"
 #include "cpu/model_weights.h"
 #include "cpu/threads.h"
@@ -28,6 +29,7 @@ struct PassRow {
   int trunk = 0;           // cache index of bit 0 of `ancestors`
   uint64_t ancestors = 0;  // 0 for a chain
   int logit_row = -1;      // -1: no logits wanted
+  std::size_t feature_row = 0;
 };
 
 // Cosines and sines of every position and rotary pair, computed in f64.
@@ -50,7 +52,8 @@ class Pass {
        const FloatKernels& floats, KvCache& cache, ThreadPool& pool);
 
   // At most kPassRows rows. Rows of one sequence must come in order, after all that they see.
-  void run(const WeightSet& weights, std::span<const PassRow> rows, LogitResults& results);
+  void run(const WeightSet& weights, std::span<const PassRow> rows, LogitResults& results,
+           FeatureResults& features);
 
  private:
   using Member = ThreadPool::Member;
@@ -66,6 +69,8 @@ class Pass {
   void attention(Member& member, int layer);
   void place_heads(int layer, int tile_begin, int tile_end, const float* outputs);
   void head(Member& member);
+  // Keeps the residual stream where `tap` is wanted. Nobody may change it before the next barrier.
+  void keep_features(const Member& member, int tap);
   Inputs& inputs(const Member& member) {
     return inputs_[static_cast<std::size_t>(apart_ ? member.index() : 0)];
   }
@@ -93,6 +98,7 @@ class Pass {
   std::span<const PassRow> rows_;
   std::vector<int> logit_rows_;  // indices into rows_
   LogitResults* results_ = nullptr;
+  FeatureResults* features_ = nullptr;
   bool apart_ = false;
 };
 

@@ -85,6 +85,15 @@ void validate(std::span<const Rows> batch, int max_batch, int max_context, int v
   }
 }
 
+void validate_taps(std::span<const int> taps, int layers) {
+  for (const int tap : taps) {
+    if (tap < 0 || tap > layers + 1) {
+      throw std::invalid_argument("Tap " + std::to_string(tap) + " is not between 0 and " +
+                                  std::to_string(layers + 1) + ", the final norm's output.");
+    }
+  }
+}
+
 Precision parse_precision(const std::string& name) {
   std::vector<std::string> names;
   for (const NamedPrecision& known : kPrecisions) {

@@ -129,6 +129,9 @@ class Model {
 // Checks the rules above; throws std::invalid_argument that names the row.
 void validate(std::span<const Rows> batch, int max_batch, int max_context, int vocabulary);
 
+// Checks Want::taps; throws std::invalid_argument.
+void validate_taps(std::span<const int> taps, int layers);
+
 Precision parse_precision(const std::string& name);  // throws std::invalid_argument with near names
 const char* name_of(Precision precision);
 

@@ -20,11 +20,12 @@ constexpr Precision kPrecisions[] = {Precision::fp16, Precision::bf16, Precision
 constexpr int kVocabulary = 300;
 constexpr int kContext = 256;
 constexpr int kSlots = 9;
-const Want kAllLogits{LogitRows::all, 1, true, true};
+constexpr int kTaps[] = {3, 0, 1, 2};  // of two layers
+const Want kAllLogits{LogitRows::all, 1, true, true, kTaps};
 
 using Tokens = std::vector<int32_t>;
 
-// What is compared: a row's logits, log-sum and best token, as bits.
+// What is compared: a row's logits, log-sum, best token and features, as bits.
 struct Row {
   std::vector<float> values;
   bool operator==(const Row& other) const {
@@ -38,6 +39,8 @@ Row result(const Model& model, std::size_t row) {
   Row out{{logits.begin(), logits.end()}};
   out.values.push_back(model.log_sum(row));
   out.values.push_back(static_cast<float>(model.top(row)[0].token));
+  const auto features = model.features(row);
+  out.values.insert(out.values.end(), features.begin(), features.end());
   return out;
 }
 

@@ -64,7 +64,7 @@ Errors errors(const RandomModel& random, Precision precision, const reference::R
   const std::vector<int32_t> tokens = random_tokens(40, random.shape().vocabulary, 7);
   const Rows rows{0, 0, tokens, {}};
   model->forward(precision, {&rows, 1}, {LogitRows::all, 0, false, true});
-  const auto want = reference_logits(random, tokens, rounding);
+  const auto want = reference_outputs(random, tokens, rounding).logits;
   Errors found;
   double difference = 0.0, norm = 0.0;
   for (std::size_t row = 0; row < tokens.size(); ++row) {
@@ -140,6 +140,44 @@ TEST_CASE("top-k and log-sum agree with the whole row of logits") {
     }
     CHECK(model->log_sum(row) == doctest::Approx(std::log(total)).epsilon(1e-6));
   }
+}
+
+double relative_error(std::span<const float> found, const std::vector<double>& want) {
+  REQUIRE(found.size() == want.size());
+  double difference = 0.0, norm = 0.0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    difference += (found[i] - want[i]) * (found[i] - want[i]);
+    norm += want[i] * want[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+TEST_CASE("features are the wanted taps of every row, one after another") {
+  const RandomModel random(reference::small_spec());
+  const Precision precisions[] = {Precision::fp16};
+  const auto model = make_cpu_model(random.file(), precisions, 2, 128, 2);
+  const std::vector<int32_t> tokens = random_tokens(70, 300, 7);  // two passes
+  const Rows batch[] = {{1, 0, std::span(tokens).first(5), {}}, {0, 0, tokens, {}}};
+  const int taps[] = {2, 0, 3, 1};
+  const auto want = reference_outputs(random, tokens, {.kv_f16 = true});
+  for (const LogitRows logits : {LogitRows::none, LogitRows::last}) {
+    model->forward(Precision::fp16, batch, {logits, 1, false, false, taps});
+    for (std::size_t row = 0; row < 75; ++row) {
+      const auto features = model->features(row);
+      REQUIRE(features.size() == 4 * 64);
+      const auto& streams = want.streams[row < 5 ? row : row - 5];
+      for (std::size_t i = 0; i < 4; ++i) {
+        CHECK(relative_error(features.subspan(64 * i, 64), streams[taps[i]]) < 1e-3);
+      }
+    }
+    CHECK_THROWS_AS(model->features(75), std::out_of_range);
+  }
+  model->forward(Precision::fp16, batch, {LogitRows::last, 1});
+  CHECK_THROWS_AS(model->features(0), std::out_of_range);
+  const int unknown[] = {0, 4};
+  CHECK_THROWS_WITH_AS(
+      model->forward(Precision::fp16, batch, {LogitRows::last, 1, false, false, unknown}),
+      "Tap 4 is not between 0 and 3, the final norm's output.", std::invalid_argument);
 }
 
 TEST_CASE("only the rows that were asked for have results") {

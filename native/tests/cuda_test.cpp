@@ -96,7 +96,7 @@ std::vector<double> errors(const RandomModel& random, Precision precision,
   const Tokens tokens = random_tokens(40, source);
   const Rows rows{0, 0, tokens, {}};
   model->forward(precision, {&rows, 1}, kAllLogits);
-  const auto want = reference_logits(random, tokens, rounding);
+  const auto want = reference_outputs(random, tokens, rounding).logits;
   std::vector<double> found;
   for (std::size_t row = 0; row < tokens.size(); ++row) {
     double difference = 0.0, norm = 0.0;

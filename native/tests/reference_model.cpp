@@ -112,20 +112,21 @@ std::vector<double> rounded(const std::vector<double>& x, ActivationKind kind) {
   return y;
 }
 
-std::vector<std::vector<double>> reference_logits(const RandomModel& model,
-                                                  std::span<const int32_t> tokens,
-                                                  const Rounding& rounding) {
+Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tokens,
+                          const Rounding& rounding) {
   const ModelShape& s = model.shape();
   const int query_width = s.heads * s.head_dim;
   const int key_width = s.kv_heads * s.head_dim;
   const auto kv = [&](double x) { return rounding.kv_f16 ? f16(x) : x; };
   std::vector<LayerCache> caches(static_cast<std::size_t>(s.layers));
-  std::vector<Vector> all;
+  Outputs all;
   for (std::size_t position = 0; position < tokens.size(); ++position) {
     const Weights& embedding = model.matrix(s.tied_head ? "head" : "embed");
     Vector x(static_cast<std::size_t>(s.hidden));
     for (int i = 0; i < s.hidden; ++i) x[i] = embedding.at(tokens[position], i);
+    std::vector<Vector> streams;
     for (int layer = 0; layer < s.layers; ++layer) {
+      streams.push_back(x);
       const std::string prefix = "layers." + std::to_string(layer) + ".";
       const auto layer_product = [&](const char* part, const Vector& input) {
         return product(model.layer_matrix(layer, part), rounded(input, rounding.layer_input));
@@ -156,7 +157,10 @@ std::vector<std::vector<double>> reference_logits(const RandomModel& model,
       add(x, layer_product("down", hidden));
     }
     const Vector last = normalized(x, model.norm("final_norm"), s.norm_epsilon);
-    all.push_back(product(model.matrix("head"), rounded(last, rounding.head_input)));
+    all.logits.push_back(product(model.matrix("head"), rounded(last, rounding.head_input)));
+    streams.push_back(x);
+    streams.push_back(last);
+    all.streams.push_back(streams);
   }
   return all;
 }

@@ -21,9 +21,13 @@ struct Rounding {
 // A row after the rounding that kernels.h documents for `kind`; f32 leaves it alone.
 std::vector<double> rounded(const std::vector<double>& x, ActivationKind kind);
 
-// Logits after each token of a sequence.
-std::vector<std::vector<double>> reference_logits(const RandomModel& model,
-                                                  std::span<const int32_t> tokens,
-                                                  const Rounding& rounding = {});
+// What stands at each token of a sequence.
+struct Outputs {
+  std::vector<std::vector<double>> logits;                // [token]
+  std::vector<std::vector<std::vector<double>>> streams;  // [token][tap], as Want::taps counts
+};
+
+Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tokens,
+                          const Rounding& rounding = {});
 
 }  // namespace specquant::cpu::reference
