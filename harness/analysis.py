@@ -25,6 +25,7 @@ from harness.curve_figures import curve_rows
 from harness.derive import SCHEMA_VERSION, read_trials
 from harness.errors import ConfigError
 from harness.findings import Finding, finding
+from harness.front import group_front
 from harness.interaction import interactions
 from harness.method_rows import method_rows
 from harness.noise import noise_floor
@@ -74,7 +75,7 @@ def analyse(results_dir: Path | str) -> dict[str, Any]:
         "workload": dict(inputs.environment.get("workload") or {})
         | {"name": groups[0].cell(groups[0].baseline)["workload"]},
         "stats": vars(inputs.settings),
-        "groups": [_group_entry(group) for group in groups],
+        "groups": [_group_entry(evidence, inputs) for evidence, _ in decided],
         "methods": [row for evidence, _ in decided for row in evidence.rows.values()],
         "arms": [entry for evidence, _ in decided for entry in _arm_entries(evidence)],
         "interaction": interaction,
@@ -175,7 +176,8 @@ def _caveats(group: Group, inputs: Inputs) -> list[Finding]:
     return [finding(key) for key, holds in tests.items() if holds]
 
 
-def _group_entry(group: Group) -> dict[str, Any]:
+def _group_entry(evidence: Evidence, inputs: Inputs) -> dict[str, Any]:
+    group = evidence.group
     cell = group.cell(group.baseline)
     state = group_progress(group)
     width = state["widest_half_width"]
@@ -190,6 +192,11 @@ def _group_entry(group: Group) -> dict[str, Any]:
         **state,
         "widest_half_width": width if np.isfinite(width) else None,
         "left_out": max(left_out, key=lambda entry: int(entry["count"])),
+        "front": group_front(
+            list(evidence.rows.values()),
+            str(cell["precision"]),
+            inputs.cost.quality["perplexity_ratio"] if inputs.cost else None,
+        ),
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -51,6 +51,14 @@ class Bench:
             if group.batch_size == 1 and group.context_length == NATURAL:
                 return group.name
         return self.plan.groups[0].name
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """An answer's text, without special tokens."""
+        return self._tokenizer.decode(tokens, skip_special_tokens=True)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.model.metadata)
 
     def draw(self, group: Group, block: int) -> Draw:
         """The prompts of a block, the same whenever it is run."""

@@ -132,8 +132,11 @@ class GroupRunner:
             return trial.failed(cell, position, setting, failure, loaded)
 
     def _check(self, trials: Sequence[Trial], setting: Setting) -> None:
-        """Add losslessness and quality to the records; a failure here is told and costs no cell."""
+        """Add grades, losslessness and quality; a failure here is told and costs no cell."""
         prompts = setting.draw.prompts
+        for answered in trials:
+            if answered.ok:
+                answered.record["task"] = checks.task(answered, prompts, self.bench.text)
         for backend in self.group.backends:
             ours = [t for t in trials if t.ok and t.cell.method.backend == backend]
             if not ours or "score" not in self.bench.hellos[backend]["capabilities"]["calls"]:

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from harness import gsm8k_answers
 from harness.plan import Cell
 from harness.trial import Trial
 from harness.workload import Prompt
+
+NEAR_TIE = 0.5
+"""Logits: the best token is then at most 1.65 times as probable as the second (e^0.5)."""
 
 Score = Callable[[Sequence[Sequence[int]], str, str], list[dict[str, Any]]]
 """`score(sequences, precision, reference)`: the columns of docs/protocol.md for each sequence."""
@@ -92,7 +96,9 @@ def quality(
     """Score each precision against the baseline's over the block's prompts and its own answers.
 
     Returns, by precision, the `quality` of docs/records.md: sums over the positions of each
-    sequence, in nats. `agree` counts positions where both have the same best token.
+    sequence, in nats. `agree` counts positions where both have the same best token, and
+    `near_tie_flips` those where they differ and the reference hardly preferred its own: its two
+    best logits lie at most NEAR_TIE apart.
     """
     assert baseline.tokens is not None
     reference = baseline.cell.method.precision
@@ -115,12 +121,42 @@ def quality(
 
 
 def _sums(prompt_id: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-    pairs = zip(columns["top1"], columns["ref_top1"], strict=True)
+    differs = [
+        mine != other for mine, other in zip(columns["top1"], columns["ref_top1"], strict=True)
+    ]
+    close = [margin <= NEAR_TIE for margin in columns["margin"]]
     return {
         "id": prompt_id,
-        "positions": len(columns["top1"]),
-        "agree": sum(mine == other for mine, other in pairs),
+        "positions": len(differs),
+        "agree": differs.count(False),
+        "near_tie_flips": sum(
+            flipped and near for flipped, near in zip(differs, close, strict=True)
+        ),
         "kl_sum": sum(columns["kl"]),
         "nll_sum": -sum(columns["logprob"]),
         "ref_nll_sum": -sum(columns["ref_logprob"]),
+    }
+
+
+def task(
+    trial: Trial, prompts: Sequence[Prompt], decode: Callable[[Sequence[int]], str]
+) -> dict[str, Any] | None:
+    """Grade the answers to prompts that have a reference; None where none has.
+
+    `right` follows the prompts: the last number of the answer is the reference's (true), another
+    (false), or there is no number or no reference (null); `graded` tells which have a reference.
+    """
+    assert trial.tokens is not None
+    if not any(prompt.answer for prompt in prompts):
+        return None
+    right = [
+        gsm8k_answers.grade(decode(tokens), prompt.answer, "hash").flexible
+        if prompt.answer
+        else None
+        for prompt, tokens in zip(prompts, trial.tokens, strict=True)
+    ]
+    return {
+        "metric": "gsm8k, flexible",
+        "graded": [bool(prompt.answer) for prompt in prompts],
+        "right": right,
     }

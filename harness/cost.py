@@ -10,7 +10,7 @@ from typing import Any
 from harness.errors import ConfigError, unknown
 
 ARMS = ("quantization", "speculation", "combined")
-TOLERANCES = ("perplexity_ratio", "agreement_rate", "kl")
+TOLERANCES = ("perplexity_ratio", "agreement_rate", "kl", "accuracy_loss")
 ASSUMABLE = ("demand", "price")
 FACTORS = ("price", "demand", "utilization")
 KEYS = (
@@ -70,6 +70,12 @@ def read_cost(block: Mapping[str, Any]) -> CostModel:
             "perplexity_ratio": _number(quality, "perplexity_ratio", "cost.quality", above=0.0),
             "agreement_rate": _number(quality, "agreement_rate", "cost.quality", most=1.0),
             "kl": _number(quality, "kl", "cost.quality"),
+            # Without a limit, graded answers are reported and not held against a method.
+            **(
+                {"accuracy_loss": _number(quality, "accuracy_loss", "cost.quality", most=1.0)}
+                if "accuracy_loss" in quality
+                else {}
+            ),
         },
         slo=Slo(
             _number(slo, "ttft_ms", "cost.slo", above=0.0),

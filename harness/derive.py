@@ -46,6 +46,7 @@ class Trial:
     left_out: Mapping[str, Any]
     losslessness: Mapping[str, Any] | None = None
     quality: Mapping[str, Any] | None = None
+    task: Mapping[str, Any] | None = None
     bytes_per_token: float | None = None
     bandwidth: float | None = None
     output_tokens: FloatArray = field(default_factory=_no_values)
@@ -164,6 +165,7 @@ def derive(record: Mapping[str, Any]) -> Trial:
         **{name: getattr(trial, name) for name in _IDENTITY},
         losslessness=record["losslessness"],
         quality=record["quality"],
+        task=record.get("task"),
         bytes_per_token=(record.get("proof") or {}).get("bytes_per_token"),
         bandwidth=None if bandwidth is None else float(bandwidth),
         **found,

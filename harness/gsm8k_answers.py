@@ -89,6 +89,47 @@ def accuracy(outcomes: Sequence[bool | None], level: float) -> dict[str, Any]:
     }
 
 
+def paired_difference(
+    ours: Sequence[bool | None], theirs: Sequence[bool | None], level: float
+) -> dict[str, Any]:
+    """Our accuracy less theirs on the same problems, with Newcombe's interval for pairs.
+
+    Square and add of the two Wilson intervals, less what their correlation explains (Newcombe 1998,
+    Statistics in Medicine 17, 2635-2650, method 10). Raises ValueError where the lists differ in
+    length or are empty.
+    """
+    pairs = [(a is True, b is True) for a, b in zip(ours, theirs, strict=True)]
+    n = len(pairs)
+    if not n:
+        raise ValueError("there is no problem to compare on")
+    both, first, second, neither = (
+        pairs.count(kind) for kind in ((True, True), (True, False), (False, True), (False, False))
+    )
+    right, other = (both + first) / n, (both + second) / n
+    low, high = stats.wilson(both + first, n, level)
+    other_low, other_high = stats.wilson(both + second, n, level)
+    phi = _correlation(both, first, second, neither)
+    down = _added(right - low, other_high - other, phi)
+    up = _added(high - right, other - other_low, phi)
+    mean = (first - second) / n
+    return stats.Interval(mean, mean - down, mean + up, n, level).to_json()
+
+
+def _correlation(both: int, first: int, second: int, neither: int) -> float:
+    """Phi of a two-by-two table, continuity-corrected; 0 where a margin is empty."""
+    margins = (both + first) * (second + neither) * (both + second) * (first + neither)
+    if not margins:
+        return 0.0
+    product = float(both * neither - first * second)
+    if product > 0:
+        product = max(product - (both + first + second + neither) / 2, 0.0)
+    return product / math.sqrt(margins)
+
+
+def _added(a: float, b: float, phi: float) -> float:
+    return math.sqrt(max(a * a - 2 * phi * a * b + b * b, 0.0))
+
+
 def mcnemar(ours: Sequence[bool | None], theirs: Sequence[bool | None]) -> dict[str, Any]:
     """McNemar's exact test of two methods on the same problems (1947; exact binomial form).
 

@@ -14,6 +14,7 @@ from harness.derive import Trial
 from harness.figures import MS, own_figures
 from harness.quality import gate, losslessness, measured_quality, plain_target
 from harness.stats import Interval, decide, mad_outliers, wilson
+from harness.task_accuracy import task_accuracy
 from harness.vocabulary import quantized
 
 AXES = (
@@ -46,7 +47,8 @@ def _row(
     complete = key in group.keys
     quality = measured_quality(group, key, others)
     lossless, compared = losslessness(group, key)
-    passed = gate(group, key, quality, model.quality if model else None)
+    task = task_accuracy(group, key)
+    passed = gate(group, key, quality, model.quality if model else None, task)
     errors = [trial.error for trial in trials if trial.error]
     status = "ok" if complete else "failed"
     if complete and passed["passed"] is False:
@@ -61,6 +63,7 @@ def _row(
         "drafter_label": drafter_label(cell),
         "weight_bytes": next((t.bytes_per_token for t in trials if t.bytes_per_token), None),
         "quality": quality,
+        "task": task,
         "quality_gate": passed,
         "lossless": lossless,
         "losslessness": compared,

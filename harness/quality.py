@@ -106,16 +106,45 @@ def _quality(
         "perplexity": log_perplexity.exp().to_json(),
         "ref_perplexity": ref_log_perplexity.exp().to_json(),
         "perplexity_ratio": log_ratio.exp().to_json(),
+        **_flips(scores, group),
     }
 
 
+def _flips(scores: Sequence[Mapping[str, Any]], group: Group) -> dict[str, Any]:
+    """Share of positions with another best token, where the reference hesitated and elsewhere.
+
+    Null where a record does not tell them apart.
+    """
+    sequences = [sequence for score in scores for sequence in score["sequences"]]
+    if any("near_tie_flips" not in sequence for sequence in sequences):
+        return {"near_tie_flips": None, "clear_flips": None}
+    sums: dict[str, FloatArray] = {}
+    for sequence in sequences:
+        positions, near = float(sequence["positions"]), float(sequence["near_tie_flips"])
+        row = np.array([near, positions - sequence["agree"] - near, positions])
+        identity = str(sequence["id"])
+        sums[identity] = sums.get(identity, np.zeros(3)) + row
+    rows = np.array([row for row in sums.values() if row[2] > 0])
+    settings = group.settings
+    shares = ratio_intervals(
+        rows[:, :2], rows[:, [2, 2]], settings.level, settings.bootstrap_draws, group.rng("flips")
+    )
+    near_tie, clear = (share.clipped(0.0, 1.0).to_json() for share in shares)
+    return {"near_tie_flips": near_tie, "clear_flips": clear}
+
+
 def gate(
-    group: Group, key: Key, quality: Mapping[str, Any] | None, tolerance: Mapping[str, float] | None
+    group: Group,
+    key: Key,
+    quality: Mapping[str, Any] | None,
+    tolerance: Mapping[str, float] | None,
+    task: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """`{passed, reasons}`: the quality gate, at the pessimistic end of each interval.
 
     A method whose target computes what the baseline computes passes by construction. `passed` is
-    null where nothing was scored, or where there is no tolerance to hold it against.
+    null where nothing was scored, or where there is no tolerance to hold it against. The loss of
+    accuracy counts where the workload's answers were graded and there is a tolerance for it.
     """
     name = key[0]
     if any(trial.status == "rejected_by_quality" for trial in group.trials[key].values()):
@@ -133,6 +162,10 @@ def gate(
             return {"passed": None, "reasons": [finding("quality_unmeasured", method=name)]}
         if sign * (value - limit) > 0:
             reasons.append(_failure(name, measure, value, limit))
+    if task and task["difference"] and "accuracy_loss" in tolerance:
+        loss, limit = -task["difference"]["ci_low"], tolerance["accuracy_loss"]
+        if loss > limit:
+            reasons.append(_failure(name, "accuracy_loss", loss, limit))
     return {"passed": not reasons, "reasons": reasons}
 
 

@@ -182,6 +182,7 @@ def _frame(
         "proof": proof,
         "losslessness": None,
         "quality": None,
+        "task": None,
         "trace": None,
         "bandwidth": {"read_bytes_s": loaded.read_bytes_s if loaded else None},
         "clocks": {"before": None, "after": None},

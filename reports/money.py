@@ -122,7 +122,8 @@ def assumption_pairs(cost: Mapping[str, Any], t: Language) -> list[tuple[str, st
                       t("money.days", n=days)))  # fmt: skip
     quality = mapping(cost.get("quality"))
     for key, form in (
-        ("perplexity_ratio", "exact"), ("agreement_rate", "exact_percent"), ("kl", "exact")
+        ("perplexity_ratio", "exact"), ("agreement_rate", "exact_percent"), ("kl", "exact"),
+        ("accuracy_loss", "exact_percent"),
     ):  # fmt: skip
         if as_number(quality.get(key)) is not None:
             pairs.append((t(f"assumption.quality_{key}"), t.value(form, quality[key])))

@@ -18,7 +18,7 @@ from reports.interaction import COLUMNS as INTERACTION_COLUMNS
 from reports.interaction import read_interactions
 from reports.language import Language
 from reports.methods import ARMS, ArmChoice, Method, arm_choices, find_method, mapping, read_methods
-from reports.source import Results, as_number
+from reports.source import Results, as_interval, as_number
 from reports.verdict import RECOMMENDING, read_verdict
 
 SECTIONS = (
@@ -69,7 +69,12 @@ def page_context(results: Results, t: Language) -> dict[str, Any]:
         ],
         "drawn_groups": [
             {"caption": captions[name],
-             **_figures([m for m in methods if m.group == name], place, min_effect, cost, t)}
+             "quality": tables.quality_table(_sorted(methods, name), t),
+             "front": _front(described.get(name, {}), methods, name, t),
+             **_figures(
+                 [m for m in methods if m.group == name], described.get(name, {}), place,
+                 min_effect, cost, t,
+             )}
             for place, name in enumerate(drawn)
         ],
         "interaction": _interaction(summary, methods, captions, t),
@@ -142,7 +147,12 @@ def _group_verdict(summary: Any, group: str, methods: Sequence[Method], t: Langu
 
 
 def _figures(
-    methods: Sequence[Method], place: int, min_effect: float, cost: Any, t: Language
+    methods: Sequence[Method],
+    described: Any,
+    place: int,
+    min_effect: float,
+    cost: Any,
+    t: Language,
 ) -> dict[str, Any]:
     labels = tables.labels_of(methods)
     measured = [m for m in methods if m.role == "method" and m.speedup]
@@ -158,8 +168,26 @@ def _figures(
         "speedup": speedup_figure(methods, labels, min_effect, f"speedup-{place}", t),
         "acceptance": acceptance_figure(methods, labels, f"acceptance-{place}", t),
         "phases": phase_figure(rows, f"phases-{place}", t),
-        "tradeoff": tradeoff_figure(methods, labels, gate, f"tradeoff-{place}", t),
+        "tradeoff": tradeoff_figure(
+            methods, labels, _front_ids(described), gate, f"tradeoff-{place}", t
+        ),
     }
+
+
+def _front_ids(described: Any) -> list[str]:
+    return [str(name) for name in mapping(mapping(described).get("front")).get("methods") or []]
+
+
+def _front(described: Any, methods: Sequence[Method], group: str, t: Language) -> str:
+    """The methods on the front and the hypervolume, in sentences; empty where it is not known."""
+    found = mapping(mapping(described).get("front"))
+    volume = as_interval(found.get("hypervolume"))
+    if volume is None:
+        return ""
+    named = [find_method(methods, group, name) for name in _front_ids(described)]
+    names = t("format.list_separator").join(m.name for m in named if m is not None)
+    key = "quality.front" if names else "quality.front_empty"
+    return t(key, methods=names, volume=volume, limit=found.get("perplexity_ratio_limit"))
 
 
 def _interaction(

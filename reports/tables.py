@@ -89,6 +89,19 @@ DRAFTING = (
     Column("cost", "money", "per_million_tokens", "cost"),
 )
 
+QUALITY = (
+    Column("agreement", "percent", "agreement_rate", "quality"),
+    Column("near_tie_flips", "percent", "near_tie_flips", "quality"),
+    Column("clear_flips", "percent", "clear_flips", "quality"),
+    Column("kl", "number", "kl", "quality"),
+    Column("perplexity_ratio", "ratio", "perplexity_ratio", "quality"),
+)
+TASK = (
+    Column("accuracy", "percent", "accuracy", "task"),
+    Column("accuracy_difference", "percent", "difference", "task"),
+    Column("mcnemar", "number", "p", "task"),
+)
+
 
 def three_way(choices: Sequence[ArmChoice], t: Language) -> Table:
     """The baseline and the chosen method of each arm; an arm without one says why."""
@@ -113,6 +126,33 @@ def drafting_table(methods: Sequence[Method], t: Language) -> Table:
     """Every method of a group with its drafting, quality and cost."""
     rows = [_row(m, DRAFTING, t, [_lossless_cell(m, t)]) for m in methods]
     return Table([*_headings(DRAFTING, t), (t("column.lossless"), "")], rows)
+
+
+def quality_table(methods: Sequence[Method], t: Language) -> Table | None:
+    """Every target precision of a group with its quality; with graded answers, their accuracy.
+
+    A method with a drafter has its target's quality, so that plain methods alone stand here. None
+    where none was scored.
+    """
+    graded = any(mapping(m.value("task")) for m in methods)
+    columns = QUALITY + TASK if graded else QUALITY
+    rows = [
+        _row(m, columns, t, [gate_cell(m, t)])
+        for m in methods
+        if not m.speculative
+        and m.role != "noise"
+        and (mapping(m.value("quality")) or mapping(m.value("task")))
+    ]
+    head = [*_headings(columns, t), (t("money.column_gate"), "")]
+    return Table(head, rows) if rows else None
+
+
+def gate_cell(method: Method, t: Language) -> Cell:
+    """Whether the quality gate passed; blank where nothing was scored."""
+    passed = mapping(method.value("quality_gate")).get("passed")
+    if passed is None:
+        return Cell(t("format.none"), text=True)
+    return Cell(t("money.passed" if passed else "money.missed"), text=True)
 
 
 def decision_cell(method: Method, t: Language) -> Cell:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.gsm8k_answers import reference_number
 from harness.workload.errors import Problems, WorkloadError
 from harness.workload.prompt import Message, Request
 from harness.workload.request_file import json_lines, read_bytes, read_requests
@@ -36,7 +38,7 @@ def read_dataset(settings: Settings) -> list[Request]:
 
 
 def _gsm8k(path: Path) -> list[Request]:
-    """Each question is one user turn; the answers are not used."""
+    """Each question is one user turn; its answer, where the row has one, grades the model's."""
     problems = Problems(str(path))
     requests = []
     for line, row in json_lines(read_bytes(path, str(path)), problems):
@@ -44,7 +46,12 @@ def _gsm8k(path: Path) -> list[Request]:
         if not isinstance(question, str) or not question.strip():
             problems.add(line, "has no question.")
             continue
-        requests.append(_user_turn(f"gsm8k-{line}", line, question, "arithmetic"))
+        answer = row.get("answer")
+        if answer is not None and (not isinstance(answer, str) or not reference_number(answer)):
+            problems.add(line, "has an answer without a final number after ####.")
+            continue
+        turn = _user_turn(f"gsm8k-{line}", line, question, "arithmetic")
+        requests.append(replace(turn, answer=answer))
     return _checked(requests, problems)
 
 

@@ -35,7 +35,7 @@ class Request:
 
     Exactly one of ``text``, ``messages`` and ``token_ids`` is set. ``line`` counts from 1.
     ``max_new_tokens`` is None where the workload's default applies. ``arrival_s`` are seconds
-    from the start of the traffic.
+    from the start of the traffic. ``answer`` is the reference that answers are graded by.
     """
 
     id: str
@@ -48,6 +48,7 @@ class Request:
     category: str = "all"
     language: str | None = None
     text_assumed: bool = False
+    answer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Prompt:
 
     ``fill_at`` is the index in ``token_ids`` where pool text goes for a fixed context length:
     the start of the first user turn's content, so that what the chat template puts first (a
-    start token, a system turn) stays first. It is 0 for raw text and token ids.
+    start token, a system turn) stays first. It is 0 for raw text and token ids. ``answer`` is
+    the reference that the model's answer is graded by, None where there is none.
     """
 
     id: str
@@ -65,6 +67,7 @@ class Prompt:
     arrival_s: float | None = None
     category: str = "all"
     fill_at: int = 0
+    answer: str | None = None
 
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:

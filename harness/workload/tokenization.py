@@ -49,6 +49,7 @@ def tokenize(
             arrival_s=request.arrival_s,
             category=request.category,
             fill_at=fill_at,
+            answer=request.answer,
         )
         text = _refusal(prompt, int(model_info["vocab_size"]), int(model_info["max_position"]))
         if text:

@@ -26,6 +26,7 @@ MAX_POINTS = 60
 def tradeoff_figure(
     methods: Sequence[Method],
     labels: dict[int, str],
+    front: Sequence[str],
     tolerance: float | None,
     ident: str,
     t: Language,
@@ -33,7 +34,8 @@ def tradeoff_figure(
     """Points of one group: perplexity ratio to the baseline (x), output throughput (y).
 
     None where fewer than two methods have both figures. Methods with the baseline's precision stand
-    at a ratio of 1 by definition. `tolerance` is the largest ratio that the quality gate lets pass.
+    at a ratio of 1 by definition. `front` names the methods that no other beats in both; they are
+    labelled, as is the fastest. `tolerance` is the largest ratio that the quality gate lets pass.
     """
     reference = {m.value("precision") for m in methods if m.role == "baseline"}
     points = [
@@ -78,8 +80,9 @@ def tradeoff_figure(
         room = 0.3 * max(high - low, pad)
         axes.set_xlim(low - pad - room, high + pad + room)
         axes.set_ylim(0, _top(kept) * 1.06)
-        for m in _front(kept):
-            ratio, rate = next((x, y) for method, x, y in kept if method is m)
+        for place, (m, ratio, rate) in enumerate(kept):
+            if place and m.method_id not in front:
+                continue
             leftmost = ratio <= low + 1e-3
             axes.annotate(
                 labels[id(m)],
@@ -133,14 +136,3 @@ def _ratio(method: Method, reference: set[Any]) -> float | None:
     if method.value("precision") in reference:
         return 1.0
     return method.mean("perplexity_ratio", "quality")
-
-
-def _front(points: Sequence[tuple[Method, float, float]]) -> list[Method]:
-    """Methods that no other beats in both speed and quality; points come fastest first."""
-    front: list[Method] = []
-    best = float("inf")
-    for method, ratio, _ in points:
-        if ratio < best - 1e-3:
-            front.append(method)
-            best = ratio
-    return front

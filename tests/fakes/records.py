@@ -281,6 +281,7 @@ def quality(precision: str, prompts: list[dict[str, Any]]) -> dict[str, Any] | N
         shift = positions * math.log(NLL_RATIO[precision])
         sequences.append({
             "id": prompt["id"], "positions": positions, "agree": agree,
+            "near_tie_flips": (positions - agree) // 2,
             "kl_sum": positions * miss * 0.4 * abs(rng.gauss(1, 0.2)),
             "nll_sum": ref_nll + shift * (1 + 0.3 * rng.gauss(0, 1)), "ref_nll_sum": ref_nll,
         })  # fmt: skip

@@ -119,6 +119,49 @@ def test_quality_is_summed_over_prompt_and_answer() -> None:
     assert set(found) == {"w4a8"}
     assert score.asked == [([[1, 2, 3, 7, 8], [4, 5, 9]], "w4a8", "fp16")]
     assert found["w4a8"]["sequences"] == [
-        {"id": "a", "positions": 4, "agree": 3, "kl_sum": 2.0, "nll_sum": 8.0, "ref_nll_sum": 4.0},
-        {"id": "b", "positions": 2, "agree": 1, "kl_sum": 1.0, "nll_sum": 4.0, "ref_nll_sum": 2.0},
+        {
+            "id": "a",
+            "positions": 4,
+            "agree": 3,
+            "near_tie_flips": 0,
+            "kl_sum": 2.0,
+            "nll_sum": 8.0,
+            "ref_nll_sum": 4.0,
+        },
+        {
+            "id": "b",
+            "positions": 2,
+            "agree": 1,
+            "near_tie_flips": 0,
+            "kl_sum": 1.0,
+            "nll_sum": 4.0,
+            "ref_nll_sum": 2.0,
+        },
     ]
+
+
+def test_a_flip_is_near_a_tie_up_to_half_a_logit() -> None:
+    columns = {
+        "top1": [5, 6, 7, 8], "ref_top1": [5, 0, 0, 0], "margin": [0.1, 0.5, 0.500001, 0.2],
+        "kl": [0.0] * 4, "logprob": [-1.0] * 4, "ref_logprob": [-1.0] * 4,
+    }  # fmt: skip
+    plain = trial("fp16", [[7, 8]])
+    found = checks.quality(["w4a8"], plain, PROMPTS[:1], lambda *_: [columns])
+    (sequence,) = found["w4a8"]["sequences"]
+    assert (sequence["agree"], sequence["near_tie_flips"]) == (1, 2)
+
+
+def test_answers_are_graded_where_there_is_a_reference() -> None:
+    prompts = [
+        Prompt("a", (1,), 8, answer="#### 7"), Prompt("b", (2,), 8),
+        Prompt("c", (3,), 8, answer="so\n#### 1,000"), Prompt("d", (4,), 8, answer="#### 5"),
+    ]  # fmt: skip
+    texts = {7: "It is 7.", 8: "9", 9: "$1,000", 6: "none"}
+    graded = checks.task(
+        trial("fp16", [[7], [8], [9], [6]]), prompts, lambda ids: " ".join(texts[i] for i in ids)
+    )
+    assert graded == {
+        "metric": "gsm8k, flexible",
+        "graded": [True, False, True, True], "right": [True, None, True, None],
+    }  # fmt: skip
+    assert checks.task(trial("fp16", [[7], [8]]), PROMPTS, str) is None

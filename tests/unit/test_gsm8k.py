@@ -93,6 +93,40 @@ def test_mcnemar_is_the_exact_binomial_test() -> None:
         gsm8k_answers.mcnemar([True], [])
 
 
+def outcomes(both: int, ours: int, theirs: int, neither: int) -> tuple[list[bool], list[bool]]:
+    """Two lists of outcomes with these numbers of pairs."""
+    pairs = [(True, True)] * both + [(True, False)] * ours + [(False, True)] * theirs
+    pairs += [(False, False)] * neither
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+@pytest.mark.parametrize(
+    ("table", "mean", "low", "high"),
+    [
+        # Newcombe (1998), method 10, 95 %: phi is positive and survives the correction.
+        ((36, 12, 2, 0), 0.2, 0.0569, 0.3404),
+        # By hand: Wilson's interval of 5 in 10 is 0.5 ± 0.26341, phi = (25 - 5) / 25 = 0.8, so
+        # that both ends lie 0.26341 · sqrt(2 - 2 · 0.8) = 0.16659 away.
+        ((5, 0, 0, 5), 0.0, -0.16659, 0.16659),
+    ],
+)
+def test_the_difference_of_pairs_is_newcombes(
+    table: tuple[int, int, int, int], mean: float, low: float, high: float
+) -> None:
+    found = gsm8k_answers.paired_difference(*outcomes(*table), 0.95)
+    assert found["mean"] == pytest.approx(mean)
+    assert found["ci_low"] == pytest.approx(low, abs=1e-4)
+    assert found["ci_high"] == pytest.approx(high, abs=1e-4)
+    assert found["n"] == sum(table)
+
+
+def test_the_difference_needs_problems_and_counts_an_answer_without_number_as_wrong() -> None:
+    found = gsm8k_answers.paired_difference([None, True], [True, True], 0.95)
+    assert found["mean"] == -0.5
+    with pytest.raises(ValueError, match="no problem"):
+        gsm8k_answers.paired_difference([], [], 0.95)
+
+
 def test_problems_are_read_with_their_number_of_calculations(tmp_path: Path) -> None:
     write(tmp_path, ROW, {**ROW, "answer": "#### 3"})
     first, second = gsm8k.read("test", tmp_path)

@@ -234,6 +234,11 @@ def test_public_data_sets(tmp_path: Path) -> None:
         (prompt,) = load_text(tmp_path, GOOD, format=kind, path=path).prompts
         text = CharacterTokenizer().encode(f"user\n{content[kind]}")
         assert prompt.token_ids == (START, USER, *text, END, ANSWER)
+        if kind == "gsm8k":
+            assert prompt.answer == "#### 2"
+            (tmp_path / path).write_text('{"question": "1+1?", "answer": "two"}\n')
+            with pytest.raises(WorkloadError, match=rf"{path}:1: has an answer without a final"):
+                load_text(tmp_path, GOOD, format=kind, path=path)
         (tmp_path / path).write_text("{}\n")
         with pytest.raises(WorkloadError, match=rf"{path}:1: has no (question|turns)"):
             load_text(tmp_path, GOOD, format=kind, path=path)
