@@ -26,6 +26,7 @@ struct Matrix {
   int cols = 0;   // a multiple of 32
   int group = 0;  // columns of a weight group: 32, 64 or 128 (affine kinds)
   const std::byte* tiles = nullptr;
+  int tiles_behind = 0;  // of a piece: tiles of the whole matrix that follow it in memory
   int tile_count() const { return (rows + kTileRows - 1) / kTileRows; }
   std::size_t tile_bytes() const;
 };

@@ -55,7 +55,10 @@ inline RowBlock row_block(const PackedRows& x, int first, std::size_t bytes_per_
 template <int most, class Kernel>
 inline void for_each_tile(const Product& p, std::size_t bytes_per_value, const Kernel& kernel) {
   const std::size_t tile_bytes = p.weights.tile_bytes();
-  const std::byte* end = p.weights.tiles + tile_bytes * static_cast<std::size_t>(p.tile_end);
+  // The next tiles are this thread's own but at the end of its range, where they are its
+  // neighbour's, who has read them by then.
+  const int stream_tiles = p.weights.tile_count() + p.weights.tiles_behind;
+  const std::byte* end = p.weights.tiles + tile_bytes * static_cast<std::size_t>(stream_tiles);
   for (int t = p.tile_begin; t < p.tile_end; ++t) {
     const std::byte* tile = p.weights.tiles + tile_bytes * static_cast<std::size_t>(t);
     const int rows_left = p.weights.rows - t * kTileRows;

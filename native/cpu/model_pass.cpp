@@ -33,6 +33,7 @@ Matrix piece_of(const Matrix& matrix, int tile_begin, int tile_end) {
   Matrix piece = matrix;
   piece.tiles += static_cast<std::size_t>(tile_begin) * matrix.tile_bytes();
   piece.rows = std::min(matrix.rows, tile_end * kTileRows) - tile_begin * kTileRows;
+  piece.tiles_behind = matrix.tile_count() - tile_end;
   return piece;
 }
 
@@ -238,17 +239,24 @@ void Pass::attention(Member& member, int layer) {
   const int group = shape_.heads / shape_.kv_heads;
   const int rows = static_cast<int>(rows_.size());
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
-  member.share(shape_.kv_heads * rows, 1, [&](int begin, int end) {
-    for (int unit = begin; unit < end; ++unit) {
-      const int head = unit / rows;
-      const int row = unit % rows;
-      const PassRow& place = rows_[row];
-      const std::size_t first = static_cast<std::size_t>(head) * group * shape_.head_dim;
+  // Query heads are handed out by whole key-value heads, which they share; but one row has too few
+  // of those to keep the threads equally busy.
+  const int grain = rows == 1 ? (shape_.heads + member.size() - 1) / member.size() : group;
+  member.share(shape_.heads * rows, grain, [&](int begin, int end) {
+    for (int next = begin; next < end;) {
+      const int key_head = next / group / rows;
+      const int row = next / group % rows;
+      const int first = next % group;
+      const int count = std::min(end - next, group - first);
+      next += count;
+      const std::size_t start =
+          at(row, attention_width_) + at(key_head * group + first, shape_.head_dim);
+      const PassRow& place = rows_[static_cast<std::size_t>(row)];
       AttentionTask task;
-      task.query = query_.data() + at(row, attention_width_) + first;
-      task.keys = cache_.keys(place.slot, layer, head);
-      task.values = cache_.values(place.slot, layer, head);
-      task.heads = group;
+      task.query = query_.data() + start;
+      task.keys = cache_.keys(place.slot, layer, key_head);
+      task.values = cache_.values(place.slot, layer, key_head);
+      task.heads = count;
       task.head_dim = shape_.head_dim;
       task.prefix = place.prefix;
       task.base = place.trunk;
@@ -256,7 +264,7 @@ void Pass::attention(Member& member, int layer) {
       task.scale = scale;
       task.scores = scores_[static_cast<std::size_t>(member.index())].data();
       task.score_stride = score_stride_;
-      task.out = attention_.data() + at(row, attention_width_) + first;
+      task.out = attention_.data() + start;
       floats_.attend(task);
     }
   });
