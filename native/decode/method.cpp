@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <span>
 #include <stdexcept>
 
 #include "core/errors.h"
 #include "core/names.h"
 #include "decode/ngram_drafter.h"
+#include "decode/replay.h"
 #include "decode/self_drafter.h"
 
 namespace specquant::decode {
@@ -19,6 +21,8 @@ using core::ErrorType;
 using core::Fields;
 
 constexpr int kLongestNgram = 16;
+constexpr double kHighestTemperature = 100.0, kLowestTopP = 1e-6;
+constexpr double kAnyNumber = std::numeric_limits<double>::max();
 
 void parse_no_drafter(Fields&, Method&) {}
 
@@ -49,6 +53,45 @@ void parse_greedy(Fields&, Method& method) {
   method.make_acceptance = [] { return std::make_unique<GreedyAcceptance>(); };
 }
 
+void parse_sampling_rule(Fields& fields, Method& method) {
+  if (!method.sampling) {
+    bad_request("'" + fields.path_of("kind") + "' is 'sampling', so 'sampling' of the run must " +
+                R"(say how, e.g. {"temperature": 0.8, "top_p": 0.95, "seed": 1}.)");
+  }
+  const Sampling sampling = *method.sampling;
+  if (sampling.warp.temperature == 0.0) return parse_greedy(fields, method);
+  method.make_acceptance = [sampling] { return std::make_unique<SamplingAcceptance>(sampling); };
+}
+
+ReplayProfile parse_profile(Fields& fields, const std::string& key, int depth) {
+  ReplayProfile profile{fields.numbers(key, -kAnyNumber, kAnyNumber)};
+  try {
+    profile.validate(depth);
+  } catch (const std::invalid_argument& error) {
+    bad_request("'" + fields.path_of(key) + "': " + error.what());
+  }
+  return profile;
+}
+
+void parse_replay(Fields& fields, Method& method) {
+  Fields profiles = fields.object("profile");
+  const uint64_t seed = fields.seed("seed");
+  const ReplayProfile profile = parse_profile(profiles, "accepted", method.shape.depth);
+  method.make_acceptance = [=] { return std::make_unique<ReplayAcceptance>(profile, seed); };
+  if (method.inner_depth == 0 && profiles.has("inner")) {
+    bad_request("'" + profiles.path_of("inner") + "' must be left out: there are no rounds " +
+                "inside a drafter that is no cascade.");
+  }
+  if (method.inner_depth != 0) {
+    const ReplayProfile inner = parse_profile(profiles, "inner", method.inner_depth);
+    // A seed of its own, since places inside a cascade are those of the target's rounds too.
+    method.make_inner_acceptance = [=] {
+      return std::make_unique<ReplayAcceptance>(inner, scramble(seed));
+    };
+  }
+  profiles.finish();
+}
+
 // A kind that this build serves: reads its keys and puts its part into the method.
 struct Kind {
   const char* name;
@@ -58,7 +101,9 @@ struct Kind {
 constexpr std::array kDrafters{Kind{"none", parse_no_drafter}, Kind{"self", parse_self},
                                Kind{"ngram", parse_ngram}};
 constexpr std::array kShapes{Kind{"none", parse_no_shape}, Kind{"chain", parse_chain}};
-constexpr std::array kAcceptance{Kind{"greedy", parse_greedy}};
+constexpr std::array kAcceptance{Kind{"greedy", parse_greedy},
+                                 Kind{"sampling", parse_sampling_rule},
+                                 Kind{"replay", parse_replay}};
 
 // Names that the protocol has.
 constexpr std::array kProtocolDrafters{"none", "self", "ngram", "model", "head", "cascade"};
@@ -107,8 +152,19 @@ Precision parse_precision_at(Fields& fields, const std::string& key) {
   }
 }
 
-Method parse_method(Fields fields) {
+Sampling parse_sampling(Fields fields) {
+  const Sampling sampling{
+      .warp = {.temperature = fields.number("temperature", 0.0, kHighestTemperature),
+               .top_p = fields.has("top_p") ? fields.number("top_p", kLowestTopP, 1.0) : 1.0},
+      .seed = fields.seed("seed")};
+  fields.finish();
+  return sampling;
+}
+
+Method parse_method(Fields fields, std::optional<Sampling> sampling) {
   Method method;
+  method.sampling = sampling;
+  method.make_inner_acceptance = [] { return std::make_unique<GreedyAcceptance>(); };
   method.precision = parse_precision_at(fields, "precision");
   method.precisions.push_back(method.precision);
   if (fields.has("kv_precision") && fields.text("kv_precision") != "kv16") {
@@ -118,7 +174,13 @@ Method parse_method(Fields fields) {
   }
   parse_part(fields, "shape", "none", kShapes, kProtocolShapes, method);
   parse_part(fields, "drafter", "none", kDrafters, kProtocolDrafters, method);
-  parse_part(fields, "acceptance", "greedy", kAcceptance, kProtocolAcceptance, method);
+  // The acceptance last: a profile must fit the shapes.
+  const std::string acceptance =
+      parse_part(fields, "acceptance", "greedy", kAcceptance, kProtocolAcceptance, method);
+  if (sampling && acceptance != "sampling") {
+    bad_request("'sampling' is given, but '" + fields.path_of("acceptance") + "' is " +
+                core::quoted(acceptance) + R"(; it must be {"kind": "sampling"}.)");
+  }
   fields.finish();
   if (method.make_drafter && method.shape.nodes == 0) {
     bad_request("'" + fields.path_of("shape") + "' must say how much the drafter proposes, e.g. " +

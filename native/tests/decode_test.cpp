@@ -610,7 +610,8 @@ TEST_CASE("methods are refused with the key and the near name") {
   says(R"({"precision": "fp16", "drafter": {"kind": "head"}})",
        "unsupported: 'method.drafter.kind'");
   says(R"({"precision": "fp16", "shape": {"kind": "tree"}})", "unsupported: 'method.shape.kind'");
-  says(R"({"precision": "fp16", "acceptance": {"kind": "sampling"}})", "unsupported");
+  says(R"({"precision": "fp16", "acceptance": {"kind": "sampling"}})",
+       "bad_request: 'method.acceptance.kind' is 'sampling', so 'sampling' of the run");
   says(R"({"precision": "fp16", "kv_precision": "kv8"})", "unsupported: 'method.kv_precision'");
   says(R"({"precision": "fp16", "gamma": 3})", "'method' has the unknown key 'gamma'");
   says(R"({"precision": "fp16", "shape": {"kind": "chain", "gamma": 2, "top": 1}})",

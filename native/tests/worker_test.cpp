@@ -95,7 +95,7 @@ TEST_CASE("hello tells what is registered") {
   CHECK(capabilities["precisions"] == json{"fp16", "w4a16", "w4a4"});
   CHECK(capabilities["drafters"] == json{"none", "self", "ngram"});
   CHECK(capabilities["shapes"] == json{"none", "chain"});
-  CHECK(capabilities["acceptance"] == json{"greedy"});
+  CHECK(capabilities["acceptance"] == json{"greedy", "sampling", "replay"});
   CHECK(capabilities["max_batch"] == 6);
   CHECK(capabilities["trace"] == json{"none", "rounds", "tokens"});
 }
@@ -177,6 +177,37 @@ TEST_CASE("a shared prefill is held until it is cleared or another model is load
   CHECK(shared());
   bench.start();
   CHECK_FALSE(shared());
+}
+
+TEST_CASE("sampled runs repeat with their seed, and temperature 0 is greedy") {
+  Bench bench;
+  bench.start();
+  const auto tokens = [&](const json& request) {
+    const json answer = bench.ask(request);
+    REQUIRE_FALSE(answer.contains("error"));
+    json all = json::array();
+    for (const json& entry : answer["requests"]) all.push_back(entry["tokens"]);
+    return all;
+  };
+  const json greedy = tokens(bench.run);
+  const auto sampled = [&](double temperature, int seed) {
+    json request = bench.run;
+    request["method"]["acceptance"]["kind"] = "sampling";
+    request["sampling"] = {{"temperature", temperature}, {"top_p", 0.9}, {"seed", seed}};
+    return tokens(request);
+  };
+  CHECK(sampled(0.0, 1) == greedy);
+  CHECK(sampled(2.0, 1) == sampled(2.0, 1));
+  CHECK(sampled(2.0, 1) != sampled(2.0, 2));
+  CHECK(sampled(2.0, 1) != greedy);
+  json replayed = bench.run;
+  replayed["method"]["acceptance"] = {
+      {"kind", "replay"}, {"seed", 3}, {"profile", {{"accepted", {0.0, 0.0, 1.0}}}}};
+  replayed["stop_ids"] = json::array();
+  const json columns = bench.ask(replayed)["sequence_rounds"];
+  for (std::size_t i = 0; i < columns["accepted"].size(); ++i) {
+    CHECK(columns["accepted"][i] == std::min(2, columns["drafted"][i].get<int>()));
+  }
 }
 
 TEST_CASE("a token trace is written where asked for") {
@@ -360,7 +391,12 @@ TEST_CASE("bad runs are refused and name the key, the prompt and the position") 
   refused("/arrivals", {0.0, "soon", 0.0}, "'arrivals[1]'");
   refused("/stop_ids", {50}, "'stop_ids[0]'");
   refused("/stop_ids", 3, "'stop_ids' must be a list");
-  refused("/sampling", {{"temperature", 1.0}}, "'sampling'", "unsupported");
+  const json sampling{{"temperature", 1.0}, {"top_p", 0.9}, {"seed", 1}};
+  refused("/sampling", sampling, "'sampling' is given, but 'method.acceptance' is 'greedy'");
+  refused("/sampling/temperature", -0.5, "'sampling.temperature' is -0.5; it must be 0");
+  refused("/sampling", {{"temperature", 1.0}, {"top_p", 0.0}, {"seed", 1}}, "'sampling.top_p' is");
+  refused("/sampling", {{"temperature", 1.0}}, "'sampling.seed' is missing");
+  refused("/method/acceptance/kind", "sampling", "so 'sampling' of the run must say how");
   refused("/share_prefill", 1, "'share_prefill'");
   refused("/prefill_cache", {{"clean", true}}, "'clean'");
   refused("/trace", "token", "Did you mean 'tokens'");

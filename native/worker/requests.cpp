@@ -172,7 +172,9 @@ LoadRequest parse_load(Fields& fields, const Hardware& hardware) {
 
 RunRequest parse_run(Fields& fields, const Limits& limits) {
   RunRequest request;
-  request.method = decode::parse_method(fields.object("method"));
+  std::optional<decode::Sampling> sampling;
+  if (fields.has("sampling")) sampling = decode::parse_sampling(fields.object("sampling"));
+  request.method = decode::parse_method(fields.object("method"), sampling);
   for (const Precision precision : request.method.precisions) require_loaded(precision, limits);
 
   decode::Job& job = request.job;
@@ -189,9 +191,6 @@ RunRequest parse_run(Fields& fields, const Limits& limits) {
   if (fields.has("stop_ids")) job.stop_ids = fields.integers("stop_ids", 0, limits.vocabulary - 1);
   require_room(job, request.method.shape.nodes, limits.max_context);
 
-  if (fields.has("sampling")) {
-    throw Error(ErrorType::unsupported, "This backend decodes greedily; 'sampling' must be null.");
-  }
   request.share_prefill = fields.has("share_prefill") && fields.flag("share_prefill");
   if (fields.has("prefill_cache")) {
     Fields cache = fields.object("prefill_cache");
