@@ -13,11 +13,11 @@ using nlohmann::json;
 
 constexpr std::size_t kAlignment = 64;
 
-constexpr std::array kKinds{TensorKind::affine4, TensorKind::affine8, TensorKind::f16,
-                            TensorKind::bf16, TensorKind::f32};
+constexpr std::array kKinds{TensorKind::affine4, TensorKind::affine4z, TensorKind::affine8,
+                            TensorKind::f16,     TensorKind::bf16,     TensorKind::f32};
 
 bool has_groups(TensorKind kind) {
-  return kind == TensorKind::affine4 || kind == TensorKind::affine8;
+  return kind == TensorKind::affine4 || kind == TensorKind::affine4z || kind == TensorKind::affine8;
 }
 
 }  // namespace
@@ -26,6 +26,8 @@ const char* name_of(TensorKind kind) {
   switch (kind) {
     case TensorKind::affine4:
       return "affine4";
+    case TensorKind::affine4z:
+      return "affine4z";
     case TensorKind::affine8:
       return "affine8";
     case TensorKind::f16:
@@ -42,6 +44,7 @@ int64_t tensor_bytes(TensorKind kind, int rows, int cols, int group) {
   const int64_t tiles = (int64_t{rows} + kPackedTileRows - 1) / kPackedTileRows;
   switch (kind) {
     case TensorKind::affine4:
+    case TensorKind::affine4z:
       return tiles * (cols / group) * (int64_t{group} * 8 + 64);
     case TensorKind::affine8:
       return tiles * (cols / group) * (int64_t{group} * 16 + 32);

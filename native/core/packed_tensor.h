@@ -9,7 +9,7 @@
 
 namespace specquant::core {
 
-enum class TensorKind { affine4, affine8, f16, bf16, f32 };
+enum class TensorKind { affine4, affine4z, affine8, f16, bf16, f32 };
 
 const char* name_of(TensorKind kind);
 

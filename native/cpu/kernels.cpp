@@ -49,6 +49,8 @@ const char* name_of(WeightKind kind) {
   switch (kind) {
     case WeightKind::affine4:
       return "affine4";
+    case WeightKind::affine4z:
+      return "affine4z";
     case WeightKind::affine8:
       return "affine8";
     case WeightKind::f16:
@@ -96,6 +98,7 @@ bool multiplies(WeightKind weights, ActivationKind activations) {
     case WeightKind::bf16:
       return activations == ActivationKind::bf16;
     case WeightKind::affine4:
+    case WeightKind::affine4z:
     case WeightKind::affine8:
       return activations == ActivationKind::i16 || activations == ActivationKind::i8 ||
              activations == ActivationKind::u4;
@@ -114,6 +117,7 @@ std::size_t Matrix::tile_bytes() const {
   const auto columns = static_cast<std::size_t>(cols);
   switch (kind) {
     case WeightKind::affine4:
+    case WeightKind::affine4z:
       return columns / group * (static_cast<std::size_t>(group) * 8 + 64);
     case WeightKind::affine8:
       return columns / group * (static_cast<std::size_t>(group) * 16 + 32);
@@ -161,9 +165,8 @@ void check_matmul(const Matrix& weights, const PackedRows& x, int tile_begin, in
     fail("tiles " + std::to_string(tile_begin) + " to " + std::to_string(tile_end) +
          " are not within " + std::to_string(weights.tile_count()) + ".");
   }
-  const bool affine = weights.kind == WeightKind::affine4 || weights.kind == WeightKind::affine8;
   const bool known_group = weights.group == 32 || weights.group == 64 || weights.group == 128;
-  if (affine && (!known_group || weights.cols % weights.group != 0)) {
+  if (is_affine(weights.kind) && (!known_group || weights.cols % weights.group != 0)) {
     fail("a weight group of " + std::to_string(weights.group) + " does not fit.");
   }
 }

@@ -17,7 +17,15 @@ constexpr int kTileRows = 16;         // output rows of a weight tile
 constexpr int kActivationGroup = 32;  // columns that share a scale of quantized activations
 constexpr int kRowBlock = 16;         // rows of activations that are packed beside each other
 
-enum class WeightKind { affine4, affine8, f16, bf16 };
+enum class WeightKind { affine4, affine4z, affine8, f16, bf16 };
+
+// 4-bit codes with two f16 numbers a group.
+constexpr bool is_affine4(WeightKind kind) {
+  return kind == WeightKind::affine4 || kind == WeightKind::affine4z;
+}
+constexpr bool is_affine(WeightKind kind) {
+  return is_affine4(kind) || kind == WeightKind::affine8;
+}
 
 // Weights in the tile layout of docs/packed-format.md. `tiles` is not owned.
 struct Matrix {

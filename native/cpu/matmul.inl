@@ -103,6 +103,8 @@ void matmul(const Matrix& weights, const PackedRows& x, int tile_begin, int tile
   switch (weights.kind) {
     case WeightKind::affine4:
       return multiply_affine<Affine4>(p);
+    case WeightKind::affine4z:
+      return multiply_affine<Affine4Zero>(p);
     case WeightKind::affine8:
       return multiply_affine<Affine8>(p);
     case WeightKind::f16:
@@ -157,7 +159,7 @@ inline void group_sums_of(const Matrix& weights, const PackedRows& x, int tile, 
 inline void integer_accumulators(const Matrix& weights, const PackedRows& x, int tile, int row,
                                  int32_t* out) {
   check_matmul(weights, x, tile, tile + 1);
-  if (weights.kind == WeightKind::affine4) group_sums_of<Affine4>(weights, x, tile, row, out);
+  if (is_affine4(weights.kind)) group_sums_of<Affine4>(weights, x, tile, row, out);
   if (weights.kind == WeightKind::affine8) group_sums_of<Affine8>(weights, x, tile, row, out);
 }
 

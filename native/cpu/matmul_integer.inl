@@ -44,6 +44,10 @@ struct HalfSums {
 struct Affine4 {
   using Dot = Dot4;
   static constexpr bool kOffset = true;  // w = s·q + m
+  // m of 16 rows, from the group's scales s and where they lie.
+  SPECQUANT_INLINE static Vec16f offset(Vec16f, const std::byte* scales) {
+    return Vec16f::load_f16(scales + 32);
+  }
   static constexpr std::size_t kGroupBytes = 16 * kActivationGroup / 2;
   static constexpr std::size_t kScaleBytes = 64;
 
@@ -63,6 +67,13 @@ struct Affine4 {
       for (int r = 0; r < count; ++r) sums[r].add(high, quad + Sums::kQuadBytes * r);
       quad += stride;
     }
+  }
+};
+
+// w = s·(q - z): m = s·(-z), which is exact in f32.
+struct Affine4Zero : Affine4 {
+  SPECQUANT_INLINE static Vec16f offset(Vec16f scale, const std::byte* scales) {
+    return scale * Vec16f::load_f16(scales + 32);
   }
 };
 
@@ -115,7 +126,7 @@ void multiply_integers(const Matrix& matrix, const std::byte* tile, const RowBlo
         y[r] = fma(to_float(total), scale * Vec16f::broadcast(x.scale[at + r]), y[r]);
       }
       if constexpr (Weights::kOffset) {
-        const Vec16f offset = Vec16f::load_f16(scales + 32);
+        const Vec16f offset = Weights::offset(scale, scales);
         for (int r = 0; r < count; ++r) {
           y[r] = fma(offset, Vec16f::broadcast(x.scaled_sum[at + r]), y[r]);
         }

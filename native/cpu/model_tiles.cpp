@@ -22,15 +22,15 @@ float half_at(const std::byte* bytes, int index) {
 struct Group {
   const std::byte* codes;
   const std::byte* scales;
-  const std::byte* offsets;  // affine4 only
+  const std::byte* offsets;  // 4-bit codes only: m, or -z of affine4z
 };
 
 Group group_of(const Matrix& matrix, int tile, int group) {
   const std::size_t width = static_cast<std::size_t>(matrix.group);
-  const std::size_t code_bytes = matrix.kind == WeightKind::affine4 ? width * 8 : width * 16;
+  const bool four = is_affine4(matrix.kind);
+  const std::size_t code_bytes = four ? width * 8 : width * 16;
   const std::size_t scale_bytes = kTileRows * kF16Bytes;
-  const std::size_t bytes =
-      code_bytes + (matrix.kind == WeightKind::affine4 ? 2 * scale_bytes : scale_bytes);
+  const std::size_t bytes = code_bytes + (four ? 2 * scale_bytes : scale_bytes);
   const std::byte* start = matrix.tiles + static_cast<std::size_t>(tile) * matrix.tile_bytes() +
                            static_cast<std::size_t>(group) * bytes;
   return {start, start + code_bytes, start + code_bytes + scale_bytes};
@@ -55,8 +55,11 @@ float float_value(const Matrix& matrix, int tile, int lane, int col) {
   return float_from_bf16(raw);
 }
 
-bool is_affine(const Matrix& matrix) {
-  return matrix.kind == WeightKind::affine4 || matrix.kind == WeightKind::affine8;
+// m of a lane; none for affine8.
+float offset_at(const Matrix& matrix, const Group& group, int lane) {
+  if (!is_affine4(matrix.kind)) return 0.0F;
+  const float stored = half_at(group.offsets, lane);
+  return matrix.kind == WeightKind::affine4z ? half_at(group.scales, lane) * stored : stored;
 }
 
 constexpr int kStep = 32;  // columns converted at a time; every group is a multiple
@@ -64,7 +67,7 @@ using Columns = std::array<std::array<float, kTileRows>, kStep>;
 
 // The values of kStep columns of one tile.
 void read_columns(const Matrix& matrix, int tile, int first, Columns& out) {
-  if (!is_affine(matrix)) {
+  if (!is_affine(matrix.kind)) {
     for (int col = 0; col < kStep; ++col) {
       for (int lane = 0; lane < kTileRows; ++lane) {
         out[col][lane] = float_value(matrix, tile, lane, first + col);
@@ -72,12 +75,12 @@ void read_columns(const Matrix& matrix, int tile, int first, Columns& out) {
     }
     return;
   }
-  const bool four = matrix.kind == WeightKind::affine4;
+  const bool four = is_affine4(matrix.kind);
   const Group group = group_of(matrix, tile, first / matrix.group);
   std::array<float, kTileRows> scale, offset;
   for (int lane = 0; lane < kTileRows; ++lane) {
     scale[lane] = half_at(group.scales, lane);
-    offset[lane] = four ? half_at(group.offsets, lane) : 0.0F;
+    offset[lane] = offset_at(matrix, group, lane);
   }
   for (int col = 0; col < kStep; ++col) {
     for (int lane = 0; lane < kTileRows; ++lane) {
@@ -114,15 +117,15 @@ bool convert_tile(const Matrix& from, int tile, WeightKind kind, uint16_t* out) 
 void read_row(const Matrix& matrix, int row, float* out) {
   const int tile = row / kTileRows;
   const int lane = row % kTileRows;
-  if (!is_affine(matrix)) {
+  if (!is_affine(matrix.kind)) {
     for (int col = 0; col < matrix.cols; ++col) out[col] = float_value(matrix, tile, lane, col);
     return;
   }
-  const bool four = matrix.kind == WeightKind::affine4;
+  const bool four = is_affine4(matrix.kind);
   for (int index = 0; index < matrix.cols / matrix.group; ++index) {
     const Group group = group_of(matrix, tile, index);
     const float scale = half_at(group.scales, lane);
-    const float offset = four ? half_at(group.offsets, lane) : 0.0F;
+    const float offset = offset_at(matrix, group, lane);
     for (int col = 0; col < matrix.group; ++col) {
       const int code = four ? affine4_code(group, col, lane) : affine8_code(group, col, lane);
       *out++ = scale * static_cast<float>(code) + offset;

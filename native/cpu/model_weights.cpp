@@ -18,6 +18,8 @@ WeightKind weight_kind(TensorKind kind) {
   switch (kind) {
     case TensorKind::affine4:
       return WeightKind::affine4;
+    case TensorKind::affine4z:
+      return WeightKind::affine4z;
     case TensorKind::affine8:
       return WeightKind::affine8;
     case TensorKind::bf16:
@@ -64,8 +66,8 @@ void check_stored_kind(Precision precision, const TensorView& tensor) {
   if (converts(precision)) return;
   if (precision == Precision::w8a8) {
     if (tensor.kind != TensorKind::affine8) refuse(precision, tensor, "8-bit weights (affine8)");
-  } else if (tensor.kind != TensorKind::affine4) {
-    refuse(precision, tensor, "4-bit weights (affine4)");
+  } else if (!is_affine4(weight_kind(tensor.kind))) {
+    refuse(precision, tensor, "4-bit weights (affine4 or affine4z)");
   }
 }
 
@@ -112,6 +114,8 @@ const char* name_of(WeightKind kind) {
   switch (kind) {
     case WeightKind::affine4:
       return "affine4";
+    case WeightKind::affine4z:
+      return "affine4z";
     case WeightKind::affine8:
       return "affine8";
     case WeightKind::f16:

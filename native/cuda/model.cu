@@ -244,6 +244,7 @@ WeightFormat CudaModel::vocabulary_format(Precision precision, const std::string
       return WeightFormat::affine8;
     case TensorKind::bf16:
       return WeightFormat::bf16;
+    case TensorKind::affine4z:  // no kernel has zero points; 16 bits keep them
     case TensorKind::f16:
     case TensorKind::f32:
       break;

@@ -28,7 +28,7 @@ MatrixShape shape_of(int rows, int columns, WeightFormat format) {
   return shape;
 }
 
-enum class Stored { affine4, affine8, f16, bf16, seed };
+enum class Stored { affine4, affine4z, affine8, f16, bf16, seed };
 
 // A matrix as it comes, on the device.
 struct Origin {
@@ -113,6 +113,10 @@ __device__ float value(const Origin& o, int row, int column) {
       const float2 s = __half22float2(scale4(o, row, column));
       return s.x * nibble(word4(o, row, column), column % 8) + s.y;
     }
+    case Stored::affine4z: {
+      const float2 s = __half22float2(scale4(o, row, column));
+      return s.x * (nibble(word4(o, row, column), column % 8) + s.y);
+    }
     case Stored::affine8:
       return __half2float(scale8(o, row, column)) * signed_byte(word8(o, row, column), column);
     case Stored::f16: {
@@ -188,6 +192,8 @@ Stored stored_kind(core::TensorKind kind) {
   switch (kind) {
     case core::TensorKind::affine4:
       return Stored::affine4;
+    case core::TensorKind::affine4z:
+      return Stored::affine4z;
     case core::TensorKind::affine8:
       return Stored::affine8;
     case core::TensorKind::bf16:

@@ -27,6 +27,14 @@ RandomModelSpec untied_spec() {
   return spec;
 }
 
+// GPTQ's and AWQ's integer zero points, in the layers and in an untied head.
+RandomModelSpec zero_point_spec() {
+  RandomModelSpec spec = untied_spec();
+  spec.layer_kind = spec.head_kind = WeightKind::affine4z;
+  spec.seed = 6;
+  return spec;
+}
+
 RandomModelSpec eight_bit_spec() {
   RandomModelSpec spec = reference::small_spec();
   spec.layer_kind = WeightKind::affine8;
@@ -84,7 +92,8 @@ Errors errors(const RandomModel& random, Precision precision, const reference::R
 }
 
 TEST_CASE("logits of 16-bit activations stay close to unrounded float64") {
-  for (const RandomModelSpec& spec : {reference::small_spec(), untied_spec(), odd_heads_spec()}) {
+  for (const RandomModelSpec& spec :
+       {reference::small_spec(), untied_spec(), odd_heads_spec(), zero_point_spec()}) {
     const RandomModel random(spec);
     CAPTURE(spec.seed);
     CHECK(errors(random, Precision::fp16, {}).whole < 2e-3);
@@ -112,7 +121,7 @@ void check_rounded(const RandomModelSpec& spec, Precision precision,
 
 TEST_CASE("logits of 8- and 4-bit activations equal a reference with the same rounding") {
   using A = ActivationKind;
-  for (const RandomModelSpec& spec : {reference::small_spec(), untied_spec()}) {
+  for (const RandomModelSpec& spec : {reference::small_spec(), untied_spec(), zero_point_spec()}) {
     check_rounded(spec, Precision::w4a8, {A::i8, A::i8, true}, 0.03);
     check_rounded(spec, Precision::w4a4, {A::u4, A::i16, true}, 0.5);
   }

@@ -36,6 +36,9 @@ constexpr Pair kPairs[] = {
     {WeightKind::affine4, ActivationKind::u4, 32, "affine4/32 x u4"},
     {WeightKind::affine4, ActivationKind::u4, 64, "affine4/64 x u4"},
     {WeightKind::affine4, ActivationKind::u4, 128, "affine4/128 x u4"},
+    {WeightKind::affine4z, ActivationKind::i16, 128, "affine4z/128 x i16"},
+    {WeightKind::affine4z, ActivationKind::i8, 32, "affine4z/32 x i8"},
+    {WeightKind::affine4z, ActivationKind::u4, 64, "affine4z/64 x u4"},
     {WeightKind::affine8, ActivationKind::i16, 32, "affine8/32 x i16"},
     {WeightKind::affine8, ActivationKind::i8, 32, "affine8/32 x i8"},
     {WeightKind::affine8, ActivationKind::i8, 128, "affine8/128 x i8"},
@@ -219,7 +222,7 @@ TEST_CASE("integer sums are exact") {
   }
 }
 
-TEST_CASE("the largest codes with the largest activations do not overflow") {
+TEST_CASE("the largest and smallest codes with the largest activations do not overflow") {
   for (const KernelTable* table : tables()) {
     for (const Pair& pair : kPairs) {
       if (!reference::is_quantized(pair.activations)) continue;
@@ -227,19 +230,23 @@ TEST_CASE("the largest codes with the largest activations do not overflow") {
       CAPTURE(std::string(pair.name));
       std::mt19937 random(1);
       Weights w = reference::random_weights(pair.weights, kTileRows, kCols, pair.group, random);
-      const bool four = pair.weights == WeightKind::affine4;
+      const bool four = is_affine4(pair.weights);
       const std::size_t codes = static_cast<std::size_t>(pair.group) * (four ? 8 : 16);
-      for (std::size_t start = 0; start < w.bytes.size(); start += codes + (four ? 64 : 32)) {
-        std::fill_n(w.bytes.begin() + static_cast<std::ptrdiff_t>(start), codes, std::byte{0xFF});
-      }
-      for (float sign : {1.0F, -1.0F}) {
-        const std::vector<float> x(kCols, sign);
-        const PackedRows p = packed(*table, pair.activations, x.data(), 1, kCols);
-        const int integer = reference::packed_integer(p, 0, 0);
-        std::vector<int32_t> sums(kCols / kActivationGroup * kTileRows);
-        table->integer_accumulators(w.matrix, p, 0, 0, sums.data());
-        const int32_t expected = (four ? 15 : 127) * integer * kActivationGroup;
-        CHECK(std::all_of(sums.begin(), sums.end(), [&](int32_t sum) { return sum == expected; }));
+      for (const auto& [byte, code] : {std::pair{std::byte{0xFF}, four ? 15 : 127},
+                                       std::pair{std::byte{0}, four ? 0 : -128}}) {
+        for (std::size_t start = 0; start < w.bytes.size(); start += codes + (four ? 64 : 32)) {
+          std::fill_n(w.bytes.begin() + static_cast<std::ptrdiff_t>(start), codes, byte);
+        }
+        for (float sign : {1.0F, -1.0F}) {
+          const std::vector<float> x(kCols, sign);
+          const PackedRows p = packed(*table, pair.activations, x.data(), 1, kCols);
+          const int integer = reference::packed_integer(p, 0, 0);
+          std::vector<int32_t> sums(kCols / kActivationGroup * kTileRows);
+          table->integer_accumulators(w.matrix, p, 0, 0, sums.data());
+          const int32_t expected = code * integer * kActivationGroup;
+          CHECK(
+              std::all_of(sums.begin(), sums.end(), [&](int32_t sum) { return sum == expected; }));
+        }
       }
     }
   }

@@ -60,7 +60,7 @@ inline RandomModel::RandomModel(const RandomModelSpec& spec) : shape_(spec.shape
   std::mt19937 random(spec.seed);
   const ModelShape& s = shape_;
   const auto matrix = [&](const std::string& name, WeightKind kind, int rows, int cols) {
-    const bool groups = kind == WeightKind::affine4 || kind == WeightKind::affine8;
+    const bool groups = is_affine(kind);
     matrices_.emplace(name, random_weights(kind, rows, cols, groups ? spec.group : 0, random));
   };
   // Norms before attention are small, so that scores are a few units, as in trained models: with
@@ -91,6 +91,8 @@ inline const char* kind_name(WeightKind kind) {
   switch (kind) {
     case WeightKind::affine4:
       return "affine4";
+    case WeightKind::affine4z:
+      return "affine4z";
     case WeightKind::affine8:
       return "affine8";
     case WeightKind::f16:

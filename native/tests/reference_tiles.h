@@ -60,13 +60,15 @@ inline Weights random_weights(WeightKind kind, int rows, int cols, int group,
         value = float_from_bf16(half);
         continue;
       }
-      const bool four = kind == WeightKind::affine4;
+      const bool four = is_affine4(kind), zero = kind == WeightKind::affine4z;
       const std::size_t codes = static_cast<std::size_t>(group) * (four ? 8 : 16);
       const std::size_t start = tile + (codes + (four ? 64 : 32)) * (column / group);
       if (column % group == 0) {
         put_half(w.bytes, start + codes + 2 * r, f16_from_float(scale_range(random)));
-        if (four)
-          put_half(w.bytes, start + codes + 32 + 2 * r, f16_from_float(offset_range(random)));
+        if (four) {
+          const float second = zero ? -static_cast<float>(random() % 17) : offset_range(random);
+          put_half(w.bytes, start + codes + 32 + 2 * r, f16_from_float(second));
+        }
       }
       uint16_t scale, offset = 0;
       std::memcpy(&scale, w.bytes.data() + start + codes + 2 * r, 2);
@@ -77,10 +79,11 @@ inline Weights random_weights(WeightKind kind, int rows, int cols, int group,
         const std::size_t at = start + 64 * (c / 8) + 4 * r + c % 4;
         w.bytes[at] |= static_cast<std::byte>(c % 8 < 4 ? integer : integer << 4);
       } else {
-        integer = static_cast<int>(random() % 255) - 127;
+        integer = static_cast<int>(random() % 256) - 128;
         w.bytes[start + 64 * (c / 4) + 4 * r + c % 4] = static_cast<std::byte>(integer + 128);
       }
-      value = static_cast<double>(float_from_f16(scale)) * integer + float_from_f16(offset);
+      const double s = float_from_f16(scale), m = float_from_f16(offset);
+      value = zero ? s * (integer + m) : s * integer + m;
     }
   }
   w.matrix.tiles = w.bytes.data();
