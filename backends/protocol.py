@@ -50,13 +50,14 @@ class Drafter(TypedDict, total=False):
 
 
 class Shape(TypedDict, total=False):
-    """`none`, `chain` with `gamma`, or `tree` with `depth`, `top_k` and `nodes`."""
+    """`none`, `chain` with `gamma`, `tree` with `depth`, `top_k` and `nodes`, or `auto`."""
 
     kind: str
     gamma: int
     depth: int
     top_k: int
     nodes: int
+    candidates: list[Shape]
 
 
 class Acceptance(TypedDict, total=False):
@@ -83,12 +84,17 @@ class Sampling(TypedDict):
     seed: int
 
 
-class DrafterFile(TypedDict):
-    """A drafter with weights of its own, named by `id` in methods."""
+class DrafterFile(TypedDict, total=False):
+    """A drafter with weights of its own, named by `id` in methods: `path` or `synthetic` is there.
+
+    `target` is there for a draft head alone: the model whose hidden states it reads.
+    """
 
     id: str
     path: str
-    precision: str
+    synthetic: dict[str, Any]
+    precisions: list[str]
+    target: str
 
 
 class LoadRequest(TypedDict):
@@ -176,7 +182,7 @@ class SequenceRounds(TypedDict):
 
 
 class RunAnswer(TypedDict):
-    """The answer to `run`."""
+    """The answer to `run`; `levels` and `shape_choice` (docs/protocol.md) are not for all."""
 
     requests: list[RequestResult]
     rounds: Rounds

@@ -23,7 +23,7 @@ from backends.protocol import (
 
 PRECISIONS = ("fp16", "bf16", "w8a8", "w4a16", "w4a8", "w4a4")
 DRAFTERS = ("none", "self", "model", "head", "ngram", "cascade")
-SHAPES = ("none", "chain", "tree")
+SHAPES = ("none", "chain", "tree", "auto")
 ACCEPTANCE = ("greedy", "sampling", "replay")
 MAX_REPEATS = 100000
 _ABSENT = object()
@@ -61,11 +61,7 @@ def validate_load(request: Mapping[str, Any], capabilities: Mapping[str, Any]) -
         _name(precision, "precision", PRECISIONS, capabilities["precisions"])
     drafters = _list(request, "drafters", [])
     for index, drafter in enumerate(drafters):
-        if not isinstance(drafter, dict) or not all(
-            isinstance(drafter.get(key), str) for key in ("id", "path", "precision")
-        ):
-            raise _bad(f"'drafters[{index}]' needs the texts 'id', 'path' and 'precision'.")
-        _name(drafter["precision"], "precision", PRECISIONS, capabilities["precisions"])
+        _check_drafter_file(drafter, f"'drafters[{index}]'", capabilities)
     return {
         "model": dict(model),
         "precisions": precisions,
@@ -74,6 +70,18 @@ def validate_load(request: Mapping[str, Any], capabilities: Mapping[str, Any]) -
         "max_batch": _integer(request, "max_batch", 1, capabilities["max_batch"]),
         "seed": _integer(request, "seed", 0, (1 << 63) - 1, 0),
     }
+
+
+def _check_drafter_file(drafter: Any, place: str, capabilities: Mapping[str, Any]) -> None:
+    if not isinstance(drafter, dict) or not isinstance(drafter.get("id"), str):
+        raise _bad(f"{place} needs the text 'id'.")
+    if ("path" in drafter) == ("synthetic" in drafter):
+        raise _bad(f"{place} needs either 'path' or 'synthetic'.")
+    precisions = drafter.get("precisions")
+    if not isinstance(precisions, list) or not precisions:
+        raise _bad(f"{place} needs the list 'precisions', which is not empty.")
+    for precision in precisions:
+        _name(precision, "precision", PRECISIONS, capabilities["precisions"])
 
 
 def validate_run(
@@ -144,9 +152,9 @@ def validate_method(
     if shape["kind"] == "chain":
         _integer(shape, "gamma", 1, MAX_DRAFTED)
     elif shape["kind"] == "tree":
-        _integer(shape, "depth", 1, MAX_DRAFTED)
+        depth = _integer(shape, "depth", 1, MAX_DRAFTED)
         _integer(shape, "top_k", 1, MAX_DRAFTED)
-        _integer(shape, "nodes", 1, MAX_DRAFTED)
+        _integer(shape, "nodes", depth, MAX_DRAFTED)
     if drafter["kind"] == "ngram":
         longest = _integer(drafter, "max_ngram", 1, MAX_DRAFTED, 3)
         drafter["max_ngram"] = longest

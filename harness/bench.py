@@ -14,6 +14,7 @@ from backends.client import WorkerFailure
 from backends.tokenizer import TokenizerError
 from harness import environment, plan
 from harness.config import Settings
+from harness.drafter_files import DrafterFile, read_drafters
 from harness.errors import ConfigError
 from harness.model_file import ModelFile
 from harness.plan import SCHEMA_VERSION, Group, Identity, Plan
@@ -21,7 +22,7 @@ from harness.results import ResultsFolder, block_name, write_json, write_text
 from harness.tokenizer import Tokenizer
 from harness.trial import Setting, cell_json
 from harness.vocabulary import NATURAL
-from harness.workers import LoadSpec, WorkerPool
+from harness.workers import LoadedDrafter, LoadSpec, WorkerPool
 from harness.workload import Draw, Workload
 from harness.workload import load as load_workload
 
@@ -32,6 +33,7 @@ class Bench:
 
     settings: Settings
     model: ModelFile
+    drafters: Mapping[str, DrafterFile]
     workload: Workload
     plan: Plan
     identity: Identity
@@ -85,6 +87,10 @@ class Bench:
             identity=self.identity,
             model=self.model.metadata,
             model_name=self.model.name,
+            synthetic_drafters=frozenset(
+                name for name, drafter in self.drafters.items() if drafter.metadata is None
+            ),
+            seed=self.settings.seed,
             workload_name=self.workload.name,
             timeout_s=self.settings.schedule.trial_timeout_s,
             results=self.folder.path,
@@ -104,6 +110,10 @@ class Bench:
             max_context=max_context(self.workload, group, self.model.max_position),
             max_batch=group.batch_size,
             seed=self.settings.seed,
+            drafters=tuple(
+                LoadedDrafter(self.drafters[name], frozenset(precisions))
+                for name, precisions in sorted(group.drafter_precisions(backend).items())
+            ),
         )
 
 
@@ -114,7 +124,7 @@ def max_context(workload: Workload, group: Group, max_position: int) -> int:
         + p.max_new_tokens
         for p in workload.prompts
     )
-    return min(longest + group.most_drafted + 1, max_position)
+    return min(longest + group.most_pending + 1, max_position)
 
 
 def read_workload(settings: Settings, model: ModelFile) -> Workload:
@@ -146,6 +156,9 @@ def prepare(
         },
         environment.memory_bytes(),
     )
+    drafters = read_drafters(
+        settings.drafters, (c.method for g in whole.groups for c in g.cells), model
+    )
     identity = Identity(
         model=model.content_hash,
         workload=workload.content_hash,
@@ -154,10 +167,11 @@ def prepare(
         statistics=settings.config["stats"],
         seed=settings.seed,
         trace=settings.trace,
+        drafters={name: drafter.content_hash for name, drafter in drafters.items()},
     )
     _check_trace(settings, hellos)
     folder = ResultsFolder(settings.results)
-    bench = Bench(settings, model, workload, whole, identity, folder, pool, hellos)
+    bench = Bench(settings, model, drafters, workload, whole, identity, folder, pool, hellos)
     for backend in hellos:
         groups = [g for g in whole.groups if backend in g.backends and bench.applicable(g)]
         if groups:
@@ -227,6 +241,7 @@ def _differences(earlier: Mapping[str, Any], bench: Bench) -> str:
         "statistics": "other statistics settings",
         "seed": "another seed",
         "trace": "another trace level",
+        "drafters": "other drafters",
     }
     before = earlier.get("identity") or {}
     now = bench.identity.as_json()
@@ -245,6 +260,7 @@ def _describe(bench: Bench) -> None:
             workers=bench.hellos,
             first_backend=next(iter(bench.hellos)),
             model=bench.model.summary(),
+            drafters={name: file.summary() for name, file in bench.drafters.items()},
             workload={
                 "name": bench.workload.name,
                 "content_hash": bench.workload.content_hash,

@@ -94,11 +94,12 @@ class GroupRunner:
         """Raise the error that the worker would give, before it is asked to load for the cell."""
         able = self.bench.hellos[cell.method.backend]["capabilities"]
         method = cell.method
+        drafters, shapes = method.kinds()
         for what, needed, known in (
             ("precision", method.precisions(), able["precisions"]),
-            ("drafter", {method.drafter["kind"]}, able["drafters"]),
-            ("shape", {method.shape["kind"]}, able["shapes"]),
-            ("acceptance", {method.acceptance}, able["acceptance"]),
+            ("drafter", drafters, able["drafters"]),
+            ("shape", shapes, able["shapes"]),
+            ("acceptance", {method.acceptance.kind}, able["acceptance"]),
         ):
             missing = sorted(needed - set(known))
             if missing:
@@ -117,7 +118,7 @@ class GroupRunner:
     def _other_prompts(self, setting: Setting, max_context: int) -> list[Prompt]:
         """The shortest prompts that the block does not use, one a slot."""
         used = {prompt.id for prompt in setting.draw.prompts}
-        room = max_context - WARM_UP_TOKENS - self.group.most_drafted - 1
+        room = max_context - WARM_UP_TOKENS - self.group.most_pending - 1
         fitting = [p for p in self.bench.workload.prompts if len(p.token_ids) <= room]
         others = [prompt for prompt in fitting if prompt.id not in used] or fitting
         others.sort(key=lambda prompt: (len(prompt.token_ids), prompt.id))

@@ -29,11 +29,15 @@ def losslessness(
     compared up to the first difference of a request, since what follows has another prefix; each
     such request counts as one mismatch. At a fork `score` tells how close the two best tokens were.
     """
-    plain = {_target(trial.cell): trial for trial in trials if trial.ok and trial.cell.method.plain}
+    plain = {
+        _target(trial.cell): trial
+        for trial in trials
+        if trial.ok and trial.cell.method.plain and _greedy(trial.cell)
+    }
     found = []
     for trial in trials:
         method = trial.cell.method
-        if not trial.ok or method.plain or method.acceptance != "greedy":
+        if not trial.ok or method.plain or not _greedy(trial.cell):
             continue
         reference = plain.get(_target(trial.cell))
         result: dict[str, Any] = {
@@ -46,6 +50,10 @@ def losslessness(
             _compare(result, trial, reference, prompts, score)
         found.append((trial, result))
     return found
+
+
+def _greedy(cell: Cell) -> bool:
+    return cell.method.acceptance.kind == "greedy"
 
 
 def _target(cell: Cell) -> tuple[str, str, str]:

@@ -16,8 +16,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness import stats
+from harness.drafter_files import DrafterSettings, read_drafter_settings
+from harness.drafters import check_precision
 from harness.errors import ConfigError, unknown
-from harness.methods import check_drafted, check_precision
+from harness.shapes import check_drafted
 from harness.vocabulary import ABSURD_BATCH, NATURAL, TRACES
 from harness.workload.settings import ContextLength
 
@@ -84,7 +86,10 @@ class Settings:
     results: Path
     data_root: Path
     model_path: Path
+    drafters: Mapping[str, DrafterSettings]
     baseline: str
+    acceptance: Any
+    profiles: Mapping[str, Any]
     axes: tuple[Axes, ...]
     methods: tuple[Mapping[str, Any], ...]
     backends: Mapping[str, BackendSettings]
@@ -129,7 +134,10 @@ def read(cfg: DictConfig) -> Settings:
         results=Path(str(config["results_root"])).expanduser() / name,
         data_root=data_root,
         model_path=Path(str(model_path)).expanduser(),
+        drafters=read_drafter_settings(config["model"].get("drafters")),
         baseline=check_precision(config["baseline"], "baseline"),
+        acceptance=config["acceptance"],
+        profiles=config.get("profiles") or {},
         axes=_products(config["sweep"]),
         methods=tuple(entries),
         backends=read_backends(config.get("backends") or {}),

@@ -32,6 +32,7 @@ def collect(
     first_backend: str,
     model: Mapping[str, Any],
     workload: Mapping[str, Any],
+    drafters: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything that a reader needs to judge or repeat the measurement.
 
@@ -50,6 +51,7 @@ def collect(
         "versions": versions(),
         "revision": revision(),
         "model": dict(model),
+        "drafters": dict(drafters or {}),
         "workload": dict(workload),
         "clocks": {**clocks.read(), "governor": clocks.governor(), "boost": clocks.boost()},
         "faults_tested": False,

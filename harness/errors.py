@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class ConfigError(Exception):
@@ -26,3 +27,11 @@ def near(name: str, known: Iterable[str]) -> str:
 def unknown(what: str, name: str, known: Iterable[str], place: str) -> ConfigError:
     """The error for a name that is not known; `place` is the configuration key that holds it."""
     return ConfigError(f"{place}: there is no {what} {name!r}. {near(name, known)}")
+
+
+def refuse_unknown_keys(given: Mapping[str, Any], known: Iterable[str], place: str) -> None:
+    """Raise the error for the first key of `given` that is not among `known`."""
+    names = tuple(known)
+    for key in given:
+        if key not in names:
+            raise unknown("key", str(key), names, place)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ class Identity:
 
     Results of another identity are never mixed: they describe another model, other prompts, another
     engine, another machine, statistics by other rules, or a method slowed down by tracing.
+    `drafters` holds the content hash of each drafter with weights of its own, by id.
     """
 
     model: str
@@ -40,6 +41,7 @@ class Identity:
     statistics: Mapping[str, Any]
     seed: int
     trace: str = "rounds"
+    drafters: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The identity as `plan.json` keeps it."""
@@ -51,7 +53,13 @@ class Identity:
             "statistics": dict(self.statistics),
             "seed": self.seed,
             "trace": self.trace,
+            "drafters": dict(self.drafters),
         }
+
+    def of_method(self, method: Method) -> dict[str, Any]:
+        """The part of the identity that a method's figures depend on."""
+        used = {name: self.drafters.get(name) for name in sorted(method.drafter_precisions())}
+        return {**self.as_json(), "drafters": used}
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,7 @@ class Cell:
         method = self.method
         return {
             "method": method.request(),
+            "acceptance": method.acceptance.settings(),
             "backend": method.backend,
             "batch_size": self.batch_size,
             "context_length": self.context_length,
@@ -76,7 +85,7 @@ class Cell:
 
     def hash(self, identity: Identity) -> str:
         """Name of the cell's record files: equal only where the figures may be mixed."""
-        return digest({"axes": self.axes(), "identity": identity.as_json()})
+        return digest({"axes": self.axes(), "identity": identity.of_method(self.method)})
 
 
 @dataclass(frozen=True)
@@ -111,15 +120,24 @@ class Group:
                 used |= cell.method.precisions()
         return tuple(sorted(used))
 
+    def drafter_precisions(self, backend: str) -> dict[str, set[str]]:
+        """Precisions of each drafter with weights of its own on `backend`, by id."""
+        used: dict[str, set[str]] = {}
+        for cell in self.cells:
+            if cell.method.backend == backend:
+                for drafter, precisions in cell.method.drafter_precisions().items():
+                    used.setdefault(drafter, set()).update(precisions)
+        return used
+
     @property
     def draw(self) -> GroupDraw:
         """What each block of the group takes from the workload."""
         return GroupDraw(self.draw_count, self.context_length)
 
     @property
-    def most_drafted(self) -> int:
-        """Most tokens that any method of the group drafts in a round."""
-        return max(cell.method.drafted for cell in self.cells)
+    def most_pending(self) -> int:
+        """Most tokens beyond the committed ones that a round of any method puts into a cache."""
+        return max(cell.method.pending for cell in self.cells)
 
 
 @dataclass(frozen=True)
@@ -175,6 +193,8 @@ def _cells(
             precisions=axes.precision,
             baseline=settings.baseline,
             backends=list(settings.backends),
+            acceptance=settings.acceptance,
+            profiles=settings.profiles,
         ):
             methods.setdefault(method.method_id, method)
     cells = []

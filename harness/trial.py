@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,10 @@ from harness.plan import SCHEMA_VERSION, Cell, Group, Identity
 from harness.results import block_name
 from harness.workers import LoadedWorker
 from harness.workload import Draw, Prompt
+
+REPEATED_SPAN, REPEATED_TIMES = 12, 3
+"""A request that repeats a span of so many tokens so often went round in circles: its acceptance
+says little about other text."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +38,18 @@ class Setting:
     identity: Identity
     model: Mapping[str, Any]
     model_name: str
+    synthetic_drafters: frozenset[str]
     workload_name: str
     timeout_s: float
     results: Path
     traced_backends: frozenset[str]
+    seed: int
+
+    @property
+    def outcome_seed(self) -> int:
+        """Seed of sampled and replayed outcomes: another one in each block and sweep."""
+        text = f"{self.seed}/{self.group.name}/{self.block}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
 @dataclass
@@ -102,6 +115,9 @@ def run(loaded: LoadedWorker, cell: Cell, position: int, setting: Setting) -> Tr
     ]
     for key in ("rounds", "sequence_rounds", "wall_s", "decode_s"):
         record[key] = answer[key]
+    for key in ("levels", "shape_choice"):
+        if answer.get(key) is not None:
+            record[key] = answer[key]
     record["memory"] = {**loaded.answer["memory"], **answer["memory"]}
     return Trial(cell, record, tokens)
 
@@ -148,8 +164,9 @@ def cell_json(cell: Cell, setting: Setting, loaded: LoadedWorker | None) -> dict
         "kv_precision": method.kv_precision,
         "drafter": dict(method.drafter),
         "shape": dict(method.shape),
-        "acceptance": method.acceptance,
-        "synthetic": False,
+        "acceptance": method.acceptance.kind,
+        "acceptance_settings": method.acceptance.settings(),
+        "synthetic": not setting.synthetic_drafters.isdisjoint(method.drafter_precisions()),
         "batch_size": cell.batch_size,
         "context_length": cell.context_length,
         "role": cell.role,
@@ -204,13 +221,13 @@ def _request(
     cell: Cell, prompts: Sequence[Prompt], new_tokens: list[int], setting: Setting
 ) -> dict[str, Any]:
     return {
-        "method": cell.method.request(),
+        "method": cell.method.request(setting.outcome_seed),
         "prompts": [list(prompt.token_ids) for prompt in prompts],
         "arrivals": None,
         "batch_size": cell.batch_size,
         "max_new_tokens": new_tokens,
         "stop_ids": list(setting.stop_ids),
-        "sampling": None,
+        "sampling": cell.method.acceptance.sampling(setting.outcome_seed),
         "trace": "rounds",
     }
 
@@ -218,7 +235,22 @@ def _request(
 def _without_tokens(prompt: Prompt, request: Mapping[str, Any]) -> dict[str, Any]:
     """A request's entry in a record: token ids give way to their hash, as answers are private."""
     kept = {key: value for key, value in request.items() if key != "tokens"}
-    return {"id": prompt.id, "tokens_sha256": tokens_sha256(request["tokens"]), **kept}
+    return {
+        "id": prompt.id,
+        "category": prompt.category,
+        "tokens_sha256": tokens_sha256(request["tokens"]),
+        "repeats": repeats_itself(request["tokens"]),
+        **kept,
+    }
+
+
+def repeats_itself(tokens: Sequence[int]) -> bool:
+    """True where a span of REPEATED_SPAN tokens stands REPEATED_TIMES times (they may overlap)."""
+    seen: Counter[tuple[int, ...]] = Counter(
+        tuple(tokens[start : start + REPEATED_SPAN])
+        for start in range(len(tokens) - REPEATED_SPAN + 1)
+    )
+    return max(seen.values(), default=0) >= REPEATED_TIMES
 
 
 def tokens_sha256(tokens: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 PRECISIONS = ("fp16", "bf16", "w8a8", "w4a16", "w4a8", "w4a4")
 KV_PRECISIONS = ("kv16",)
 DRAFTERS = ("none", "self", "model", "head", "ngram", "cascade")
-SHAPES = ("none", "chain", "tree")
+SHAPES = ("none", "chain", "tree", "auto")
 ACCEPTANCE = ("greedy", "sampling", "replay")
 NATURAL: Final = "natural"
 """The context length that keeps prompts as long as they are."""

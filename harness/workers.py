@@ -14,6 +14,7 @@ from typing import Any
 from backends.client import Worker, WorkerDied, WorkerError, WorkerFailure
 from backends.protocol import PROTOCOL_VERSION
 from harness.config import BackendSettings
+from harness.drafter_files import DrafterFile
 from harness.errors import ConfigError
 
 LOAD_TIMEOUT_S = 900.0
@@ -22,14 +23,30 @@ _BANDWIDTH_CONTEXT = 16
 
 
 @dataclass(frozen=True)
+class LoadedDrafter:
+    """A drafter with weights of its own: its file's part of a `load` request, and precisions."""
+
+    file: DrafterFile
+    precisions: frozenset[str]
+
+    def request(self) -> dict[str, Any]:
+        """The entry of `drafters` in a `load` request."""
+        return {**self.file.request(), "precisions": sorted(self.precisions)}
+
+
+@dataclass(frozen=True)
 class LoadSpec:
-    """What a worker is to hold: enough for every trial it will be asked to run."""
+    """What a worker is to hold: enough for every trial it will be asked to run.
+
+    `drafters` holds those with weights of their own in the order of their ids, which are unique.
+    """
 
     model_path: str
     precisions: frozenset[str]
     max_context: int
     max_batch: int
     seed: int
+    drafters: tuple[LoadedDrafter, ...] = ()
 
     def covers(self, other: LoadSpec) -> bool:
         """True where a worker that holds this can also serve `other`."""
@@ -39,6 +56,12 @@ class LoadSpec:
             and self.precisions >= other.precisions
             and self.max_context >= other.max_context
             and self.max_batch >= other.max_batch
+            and all(self._holds(drafter) for drafter in other.drafters)
+        )
+
+    def _holds(self, wanted: LoadedDrafter) -> bool:
+        return any(
+            own.file == wanted.file and own.precisions >= wanted.precisions for own in self.drafters
         )
 
     def request(self) -> dict[str, Any]:
@@ -46,7 +69,7 @@ class LoadSpec:
         return {
             "model": {"path": self.model_path},
             "precisions": sorted(self.precisions),
-            "drafters": [],
+            "drafters": [drafter.request() for drafter in self.drafters],
             "max_context": self.max_context,
             "max_batch": self.max_batch,
             "seed": self.seed,
@@ -62,7 +85,18 @@ def union(specs: Iterable[LoadSpec]) -> LoadSpec:
         max_context=max([first.max_context, *(spec.max_context for spec in rest)]),
         max_batch=max([first.max_batch, *(spec.max_batch for spec in rest)]),
         seed=first.seed,
+        drafters=_joined(drafter for spec in (first, *rest) for drafter in spec.drafters),
     )
+
+
+def _joined(drafters: Iterable[LoadedDrafter]) -> tuple[LoadedDrafter, ...]:
+    """Each drafter once, with all of its precisions."""
+    found: dict[str, LoadedDrafter] = {}
+    for drafter in drafters:
+        name = drafter.file.settings.id
+        known = found.get(name, drafter)
+        found[name] = LoadedDrafter(drafter.file, known.precisions | drafter.precisions)
+    return tuple(found[name] for name in sorted(found))
 
 
 @dataclass

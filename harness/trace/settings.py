@@ -11,9 +11,10 @@ from omegaconf import DictConfig
 
 from harness import config
 from harness.config import BackendSettings
+from harness.drafters import check_precision
 from harness.errors import ConfigError, unknown
 from harness.gsm8k_prompts import Form, form_of
-from harness.methods import check_drafted, check_precision
+from harness.shapes import check_drafted
 from harness.trace.columns import MODES
 from harness.trace.intervals import Sampling
 from harness.vocabulary import ABSURD_BATCH

@@ -23,7 +23,9 @@ from typing import Any
 STEP_S = {"fp16": 0.0100, "w4a16": 0.0040, "w4a8": 0.0032, "w4a4": 0.0032}
 ROW_SHARE = {"fp16": 0.06, "w4a16": 0.18, "w4a8": 0.06, "w4a4": 0.06}
 BYTES = {"fp16": 269_000_000, "w4a16": 96_000_000, "w4a8": 96_000_000, "w4a4": 96_000_000}
-ACCEPTANCE = {"w4a8": 0.95, "w4a4": 0.84, "ngram": 0.45}
+ACCEPTANCE = {"w4a8": 0.95, "w4a4": 0.84, "ngram": 0.45, "model": 0.62, "head": 0.68}
+DRAFTER_STEP_S = 0.0006  # one forward of a drafter with weights of its own
+NGRAM_SILENCE = 0.3  # share of rounds in which prompt lookup finds nothing
 VOCABULARY = 256
 
 
@@ -63,6 +65,14 @@ def label(method: dict[str, Any]) -> str:
     return f"{method['precision']}+{name}"
 
 
+def named_drafters(drafter: dict[str, Any] | None) -> list[str]:
+    """Ids of the drafter and of those inside it."""
+    if not drafter:
+        return []
+    own = [drafter["id"]] if "id" in drafter else []
+    return own + named_drafters(drafter.get("inner"))
+
+
 class FakeWorker:
     """Answers requests one by one."""
 
@@ -83,8 +93,10 @@ class FakeWorker:
             "device": {"kind": "cpu", "name": "fake-cpu", "isa": "none", "threads": 1},
             "capabilities": {
                 "calls": ["hello", "load", "run", "forward", "score", "close"],
-                "precisions": self.settings.precisions, "drafters": ["none", "self", "ngram"],
-                "shapes": ["none", "chain"], "acceptance": ["greedy"], "max_batch": 64,
+                "precisions": self.settings.precisions,
+                "drafters": ["none", "self", "model", "head", "ngram", "cascade"],
+                "shapes": ["none", "chain", "tree", "auto"],
+                "acceptance": ["greedy", "sampling", "replay"], "max_batch": 64,
                 "trace": ["none", "rounds"],
             },
         }  # fmt: skip
@@ -110,6 +122,9 @@ class FakeWorker:
         if self.loaded is None:
             raise RefusalError("bad_request", "load first")
         name = label(request["method"])
+        ids = {drafter["id"] for drafter in self.loaded["drafters"]}
+        if not set(named_drafters(request["method"]["drafter"])) <= ids:
+            raise RefusalError("bad_request", f"a drafter of {name} was not loaded")
         if name in self.settings.crash:
             print("the fake worker is about to die", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -130,8 +145,9 @@ class FakeWorker:
 
     def on_forward(self, request: dict[str, Any]) -> dict[str, Any]:
         precision = request["precision"]
+        step = STEP_S[precision] if request["model"] == "target" else DRAFTER_STEP_S
         times = {
-            str(n): [STEP_S[precision] * (1 + ROW_SHARE[precision] * (n - 1))] * request["repeats"]
+            str(n): [step * (1 + ROW_SHARE[precision] * (n - 1))] * request["repeats"]
             for n in request["tokens"]
         }
         return {"times": times, "bandwidth_bytes_s": 50e9, "bytes_per_token": BYTES[precision]}
@@ -163,7 +179,8 @@ class Decoding:
     ) -> None:
         self.worker, self.request, self.rng, self.slow = worker, request, rng, slow
         self.method = request["method"]
-        self.gamma = self.method["shape"].get("gamma", 0)
+        shape = self.method["shape"]
+        self.shape = shape["candidates"][0] if shape["kind"] == "auto" else shape
         self.now = 0.0
         self.results: dict[int, dict[str, Any]] = {}
         self.rounds: dict[str, list[Any]] = {
@@ -171,6 +188,9 @@ class Decoding:
         }
         self.sequence_rounds: dict[str, list[int]] = {
             k: [] for k in ("request", "round", "drafted", "reached", "accepted", "committed")
+        }
+        self.levels: dict[str, list[int]] = {
+            k: [] for k in ("request", "drafted", "reached", "accepted", "committed")
         }
 
     def answer(self) -> dict[str, Any]:
@@ -191,10 +211,18 @@ class Decoding:
         for result in requests:
             del result["left"]
         seconds = sum(sum(self.rounds[key]) for key in ("draft_s", "verify_s", "other_s"))
-        return {
+        answer: dict[str, Any] = {
             "requests": requests, "rounds": self.rounds, "sequence_rounds": self.sequence_rounds,
             "wall_s": self.now, "decode_s": seconds, "memory": {"peak_bytes": 100},
         }  # fmt: skip
+        if self.method["drafter"]["kind"] == "cascade":
+            answer["levels"] = self.levels
+        if self.method["shape"]["kind"] == "auto":
+            switches = [{"round": 3, "from": 0, "to": -1, "predicted_speedup": 0.98}]
+            answer["shape_choice"] = {
+                "predicted_speedup": 1.25, "measured_speedup": 1.2, "switches": switches,
+            }  # fmt: skip
+        return answer
 
     def _prefill(self, index: int, limit: int) -> None:
         prompt = self.request["prompts"][index]
@@ -222,34 +250,80 @@ class Decoding:
         return tokens
 
     def _round(self, active: list[int]) -> None:
-        precision, drafter = self.method["precision"], self.method["drafter"]
-        rows = (self.gamma + 1) * len(active)
-        draft = self.gamma * STEP_S.get(drafter.get("precision", ""), 0.00002) * self.slow
-        verify = STEP_S[precision] * (1 + ROW_SHARE[precision] * (rows - 1)) * self.slow
         number = len(self.rounds["start_s"])
+        drafts = [self._draft(index) for index in active]
+        rows = sum(drafted + 1 for drafted, _, _ in drafts)
+        precision = self.method["precision"]
+        verify = STEP_S[precision] * (1 + ROW_SHARE[precision] * (rows - 1)) * self.slow
+        draft = max(seconds for *_, seconds in drafts) * self.slow
         for key, value in (
-            ("start_s", self.now), ("draft_s", draft if self.gamma else 0.0),
-            ("verify_s", verify), ("other_s", 0.00003), ("rows", rows),
-            ("sequences", len(active)),
+            ("start_s", self.now), ("draft_s", draft), ("verify_s", verify), ("other_s", 0.00003),
+            ("rows", rows), ("sequences", len(active)),
         ):  # fmt: skip
             self.rounds[key].append(value)
-        self.now += self.rounds["draft_s"][-1] + verify + 0.00003
-        chance = ACCEPTANCE.get(drafter.get("precision", drafter["kind"]), 0.0)
-        for index in active:
-            accepted = 0
-            while accepted < self.gamma and self.rng.random() < chance:
-                accepted += 1
+        self.now += draft + verify + 0.00003
+        for index, (drafted, path, _) in zip(active, drafts, strict=True):
+            accepted = self._accepted(path, self._chance(self.method["drafter"]), "accepted")
             result = self.results[index]
             committed = min(accepted + 1, result["left"])
             result["left"] -= committed
             result["round_end_s"].append(self.now)
             result["round_tokens"].append(committed)
             for key, count in (
-                ("request", index), ("round", number), ("drafted", self.gamma),
-                ("reached", min(self.gamma, accepted + 1)),
-                ("accepted", min(accepted, committed)), ("committed", committed),
+                ("request", index), ("round", number), ("drafted", drafted),
+                ("reached", min(path, accepted + 1)), ("accepted", min(accepted, committed)),
+                ("committed", committed),
             ):  # fmt: skip
                 self.sequence_rounds[key].append(count)
+
+    def _draft(self, index: int) -> tuple[int, int, float]:
+        """(tokens drafted, longest path, seconds) of a sequence's round."""
+        drafter = self.method["drafter"]
+        if drafter["kind"] == "cascade":
+            return self._cascade(index, drafter)
+        steps = self.shape.get("gamma", self.shape.get("depth", 0))
+        if drafter["kind"] == "ngram" and self.rng.random() < NGRAM_SILENCE:
+            return 0, 0, 0.00002
+        return self.shape.get("nodes", steps), steps, steps * self._step(drafter)
+
+    def _cascade(self, index: int, drafter: dict[str, Any]) -> tuple[int, int, float]:
+        """Rounds of the model in the middle until `gamma` tokens are pending."""
+        shape = drafter["inner_shape"]
+        steps = shape.get("gamma", shape.get("depth", 0))
+        pending, seconds = 0, 0.0
+        while pending < self.shape["gamma"]:
+            accepted = self._accepted(steps, self._chance(drafter["inner"]), "inner")
+            pending += accepted + 1
+            seconds += steps * self._step(drafter["inner"]) + DRAFTER_STEP_S
+            for key, count in (
+                ("request", index), ("drafted", shape.get("nodes", steps)),
+                ("reached", min(steps, accepted + 1)), ("accepted", accepted),
+                ("committed", accepted + 1),
+            ):  # fmt: skip
+                self.levels[key].append(count)
+        return pending, pending, seconds
+
+    def _step(self, drafter: dict[str, Any]) -> float:
+        if drafter["kind"] == "self":
+            return STEP_S[drafter["precision"]]
+        return 0.00002 if drafter["kind"] == "ngram" else DRAFTER_STEP_S
+
+    def _chance(self, drafter: dict[str, Any]) -> float:
+        kind = drafter["kind"]
+        if kind == "cascade":
+            return ACCEPTANCE["model"]
+        key = drafter.get("precision", kind) if kind == "self" else kind
+        return ACCEPTANCE.get(key, 0.0)
+
+    def _accepted(self, path: int, chance: float, level: str) -> int:
+        rule = self.method["acceptance"]
+        if rule["kind"] == "replay":
+            shares = rule["profile"][level]
+            return min(path, self.rng.choices(range(len(shares)), shares)[0])
+        accepted = 0
+        while accepted < path and self.rng.random() < chance:
+            accepted += 1
+        return accepted
 
 
 def main() -> None:
@@ -266,7 +340,8 @@ def serve(worker: FakeWorker) -> None:
         request = json.loads(line)
         if worker.settings.log:
             with Path(worker.settings.log).open("a", encoding="utf-8") as log:
-                entry = {"pid": os.getpid(), **{k: request.get(k) for k in ("call", "method")}}
+                kept = ("call", "method", "drafters", "sampling", "model", "mask", "tokens")
+                entry = {"pid": os.getpid(), **{k: request.get(k) for k in kept}}
                 log.write(json.dumps(entry | {"cache": request.get("prefill_cache")}) + "\n")
         try:
             answer = worker.answer(request)

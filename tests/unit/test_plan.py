@@ -49,7 +49,7 @@ def test_two_products_of_one_group_are_joined_without_doubles() -> None:
     ids = [(cell.method.method_id, cell.role) for cell in group.cells]
     assert len(ids) == len(set(ids))
     assert {cell.method.shape.get("gamma") for cell in group.cells} == {None, 2, 5}
-    assert group.most_drafted == 5
+    assert group.most_pending == 5
 
 
 def test_every_group_holds_the_baseline_and_its_second_run() -> None:
