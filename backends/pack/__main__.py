@@ -38,13 +38,16 @@ def _parser() -> argparse.ArgumentParser:
         "kept exactly is rounded, counted and said; docs/checkpoints.md has the details.",
     )
     checkpoint.add_argument(
-        "checkpoint", type=Path, help="its folder, one safetensors file in it, or a GGUF file"
+        "file",
+        metavar="CHECKPOINT",
+        type=Path,
+        help="its folder, one safetensors file in it, or a GGUF file",
     )
     gguf = commands.add_parser(
         "gguf",
-        help="pack a Llama-architecture GGUF file",
-        description="Writes --out. Q4_0, Q4_1, Q8_0, F16 and BF16 are kept exactly, F32 matrices "
-        "are rounded to f16; other types are refused by name.",
+        help="pack a GGUF file (the same as import)",
+        description="Writes --out. Q4_0, Q4_1, Q8_0, F16 and BF16 are kept exactly; F32, Q4_K and "
+        "Q6_K matrices are rounded to f16; other types are refused by name.",
     )
     gguf.add_argument("file", type=Path, help="the GGUF file")
     for parser_with_output in (checkpoint, gguf):
@@ -101,17 +104,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "demo":
             _print_packed(*pack_demo(options.folder))
-        elif options.command == "import" and options.checkpoint.suffix != ".gguf":
-            metadata = pack_checkpoint(options.checkpoint, options.out, name=options.name)
-            _print_packed(options.out, metadata)
-        elif options.command == "import":
-            metadata = pack_gguf(options.checkpoint, options.out, name=options.name)
-            _print_packed(options.out, metadata)
-        elif options.command == "gguf":
-            metadata = pack_gguf(options.file, options.out, name=options.name)
-            _print_packed(options.out, metadata)
-        else:
+        elif options.command == "info":
             _info(options.file)
+        else:
+            gguf = options.command == "gguf" or options.file.suffix == ".gguf"
+            pack = pack_gguf if gguf else pack_checkpoint
+            _print_packed(options.out, pack(options.file, options.out, name=options.name))
     except CheckpointError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -6,47 +6,19 @@ exactly is counted, never hidden.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from backends.pack.rounding import Rounding
 from backends.pack.safetensors_file import StoredTensor
 from backends.pack.tiles import GROUPS, Affine4, Affine8, Bytes, Floats, Matrix, Sixteen
 
 Integers = npt.NDArray[np.int16]
 _Values = TypeVar("_Values", Floats, Integers)
-
-
-@dataclass
-class Rounding:
-    """What an import could not keep: counts by kind of loss, for the notes of the packed file."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    totals: Counter[str] = field(default_factory=Counter)
-    widened: Counter[str] = field(default_factory=Counter)
-
-    def add(self, what: str, lost: int, total: int) -> None:
-        """`lost` of `total` values of the sort `what` were rounded."""
-        self.counts[what] += lost
-        self.totals[what] += total
-
-    def notes(self) -> list[str]:
-        """Sentences about every loss, none where the import is exact."""
-        lost = [
-            f"{count} of {self.totals[what]} {what} were rounded to f16."
-            for what, count in self.counts.items()
-            if count
-        ]
-        widened = [
-            f"{count} matrices have codes {why}: stored as 16-bit weights, rounded as their "
-            "library rounds them, so that precisions of 4- and 8-bit weights cannot be served."
-            for why, count in self.widened.items()
-        ]
-        return lost + widened
 
 
 @dataclass(frozen=True)
@@ -166,7 +138,7 @@ def _halves(codes: Codes, s: Floats, rounding: Rounding) -> npt.NDArray[np.float
 
 def _sixteen(codes: Codes, rounding: Rounding, why: str) -> Sixteen:
     """16-bit weights of the type in which the library that wrote the codes computes them."""
-    rounding.widened[why] += 1
+    rounding.widen(why)
     kind = "bf16" if codes.scale.dtype == "BF16" else "f16"
     return sixteen(codes.dequantize(), kind, codes.scale)
 

@@ -1,4 +1,4 @@
-"""GGUF tensor types into the kinds of a packed file, without loss where the type has groups.
+"""GGUF tensor types into the kinds of a packed file, without loss where the type has f16 scales.
 
 Block layouts are those of ggml (ggml-common.h), each of 32 weights: Q4_0 is one f16 scale d and 16
 bytes, w = d·(q − 8); Q4_1 adds an f16 minimum m, w = d·q + m; byte i holds element i in its low
@@ -15,9 +15,12 @@ from gguf.constants import GGMLQuantizationType
 
 from backends.pack.errors import CheckpointError
 from backends.pack.gguf_file import GgufTensor
+from backends.pack.gguf_superblocks import dequantize_q4_k, dequantize_q6_k
+from backends.pack.rounding import Rounding
 from backends.pack.tiles import Affine4, Affine8, Bytes, Halves, Matrix, Sixteen, Vector
 
-MATRIX_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+_SUPERBLOCKS = {"Q4_K": dequantize_q4_k, "Q6_K": dequantize_q6_k}
+MATRIX_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", *_SUPERBLOCKS)
 _BLOCK = 32
 
 
@@ -38,10 +41,11 @@ def to_vector(path: Path, tensor: GgufTensor) -> Vector:
     return Vector(values)
 
 
-def to_matrix(path: Path, tensor: GgufTensor) -> Matrix:
+def to_matrix(path: Path, tensor: GgufTensor, rounding: Rounding) -> Matrix:
     """A weight matrix in the packed kind that keeps it.
 
-    F32 is rounded to f16, the baseline's width; all other types are kept exactly. Raises
+    F32 is rounded to f16, the baseline's width, and so are the exact values of Q4_K and Q6_K, whose
+    scales have more bits than a packed group's; all other types are kept exactly. Raises
     CheckpointError for an unsupported type, NaN or infinity, and values out of the kind's range.
     """
     rows, cols = tensor.shape
@@ -53,8 +57,12 @@ def to_matrix(path: Path, tensor: GgufTensor) -> Matrix:
             "Convert the checkpoint to one of these.",
             tensor.name,
         )
-    if name in ("F32", "F16", "BF16"):
-        return _sixteen(path, tensor)
+    if name == "F32" or name in _SUPERBLOCKS:
+        return _rounded(path, tensor, rounding)
+    if name in ("F16", "BF16"):
+        return _checked(
+            path, tensor, Sixteen(tensor.data.view(np.uint16).reshape(rows, cols), name.lower())
+        )
     blocks = tensor.data.reshape(rows, cols // _BLOCK, -1)
     scale = _halves(path, tensor, blocks[:, :, 0:2])
     if name == "Q8_0":
@@ -70,15 +78,19 @@ def to_matrix(path: Path, tensor: GgufTensor) -> Matrix:
     return Affine4(_nibbles(blocks[:, :, 2:], rows, cols), scale, minimum)
 
 
-def _sixteen(path: Path, tensor: GgufTensor) -> Sixteen:
-    if tensor.type is GGMLQuantizationType.BF16:
-        matrix = Sixteen(tensor.data.view(np.uint16).reshape(tensor.shape), "bf16")
-    elif tensor.type is GGMLQuantizationType.F16:
-        matrix = Sixteen(tensor.data.view(np.uint16).reshape(tensor.shape), "f16")
-    else:
-        with np.errstate(over="ignore"):
-            rounded = tensor.data.view(np.float32).astype(np.float16)
-        matrix = Sixteen(rounded.view(np.uint16).reshape(tensor.shape), "f16")
+def _rounded(path: Path, tensor: GgufTensor, rounding: Rounding) -> Sixteen:
+    name = tensor.type.name
+    values = (
+        _SUPERBLOCKS[name](tensor.data) if name in _SUPERBLOCKS else tensor.data.view(np.float32)
+    ).reshape(tensor.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = values.astype(np.float16)
+    matrix = _checked(path, tensor, Sixteen(rounded.view(np.uint16), "f16"))
+    rounding.add(f"{name} weights", int((matrix.dequantize() != values).sum()), values.size)
+    return matrix
+
+
+def _checked(path: Path, tensor: GgufTensor, matrix: Sixteen) -> Sixteen:
     if not np.isfinite(matrix.dequantize()).all():
         raise CheckpointError(
             path, f"it holds NaN, infinity or values beyond {matrix.kind}.", tensor.name

@@ -1,4 +1,4 @@
-"""A Llama-architecture GGUF file into a packed model file."""
+"""A GGUF file of a Llama, Mistral, Qwen2 or Qwen3 into a packed model file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from backends.pack.errors import CheckpointError
 from backends.pack.files import file_sha256
 from backends.pack.gguf_blocks import to_matrix, to_vector
 from backends.pack.gguf_file import GgufFile
 from backends.pack.gguf_tokenizer import tokenizer_metadata
 from backends.pack.packed import write_packed
+from backends.pack.positions import adjacent_pairs, llama3_scaling, window_note
+from backends.pack.rounding import Rounding
 from backends.pack.tiles import (
     TILE_ROWS,
     Affine4,
@@ -23,7 +27,9 @@ from backends.pack.tiles import (
     take_rows,
 )
 
-_GLOBAL = {"token_embd.weight", "output_norm.weight", "output.weight"}
+# A Mistral's architecture is 'llama' here.
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_GLOBAL = {"token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight"}
 _LAYER = {
     f"{part}.weight"
     for part in (
@@ -31,14 +37,19 @@ _LAYER = {
         *("ffn_norm", "ffn_gate", "ffn_up", "ffn_down"),
     )
 }
+_EXTRA = {
+    "llama": {f"attn_{part}.bias" for part in "qkv"},
+    "qwen2": {f"attn_{part}.bias" for part in "qkv"},
+    "qwen3": {f"attn_{part}_norm.weight" for part in "qk"},
+}
 
 
 def pack_gguf(path: str | Path, out: str | Path, *, name: str | None = None) -> dict[str, Any]:
     """Pack the GGUF file `path` into `out`; return the metadata written, `content_hash` included.
 
     GGUF keeps the rows of llama's q and k in adjacent-pair rotary order, as the packed format
-    wants them, so that rows are copied as they are. Raises CheckpointError where the file is not a
-    Llama of supported types and shapes; `out` is then untouched.
+    wants them; those of Qwen are in half-split order and are sorted. Raises CheckpointError where
+    the file has an architecture, a type or a shape that is not supported; `out` is then untouched.
     """
     file = GgufFile(path)
     model = _Importer(file)
@@ -51,10 +62,11 @@ def pack_gguf(path: str | Path, out: str | Path, *, name: str | None = None) -> 
             "sha256": file_sha256(file.path),
             "format": "gguf",
             "licence": file.metadata.get("general.license"),
+            "notes": [*model.notes, *model.rounding.notes()],
         },
         "weight_format": model.weight_format(),
         "dequantized_baseline": any(
-            tensor.kind in ("affine4", "affine8") for tensor in tensors.values()
+            tensor.type.name not in ("F32", "F16", "BF16") for tensor in file.tensors.values()
         ),
         **tokenizer_metadata(file.metadata, file.path),
     }
@@ -67,9 +79,14 @@ class _Importer:
 
     def __init__(self, file: GgufFile) -> None:
         self.file = file
-        architecture = file.metadata.get("general.architecture")
-        if architecture != "llama":
-            raise self._error(f"its architecture is {architecture!r}; only 'llama' can be packed.")
+        self.rounding = Rounding()
+        self.notes: list[str] = []
+        self.architecture = str(file.metadata.get("general.architecture"))
+        if self.architecture not in ARCHITECTURES:
+            raise self._error(
+                f"its architecture is {self.architecture!r}; supported are "
+                f"{', '.join(ARCHITECTURES)}."
+            )
         self.dimensions = self._dimensions()
         self._refuse_other_tensors()
 
@@ -77,9 +94,10 @@ class _Importer:
         return CheckpointError(self.file.path, what, tensor)
 
     def _number(self, key: str, default: float | None = None) -> Any:
-        value = self.file.metadata.get(f"llama.{key}", default)
+        full = f"{self.architecture}.{key}"
+        value = self.file.metadata.get(full, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise self._error(f"metadata key 'llama.{key}' is missing or no positive number.")
+            raise self._error(f"metadata key {full!r} is missing or no positive number.")
         return value
 
     def _dimensions(self) -> dict[str, Any]:
@@ -88,20 +106,19 @@ class _Importer:
         kv_heads = self._number("attention.head_count_kv", heads)
         head_dim = self._number("attention.key_length", hidden // heads)
         rotary = self._number("rope.dimension_count", head_dim)
-        scaling = self.file.metadata.get("llama.rope.scaling.type", "none")
         if self._number("attention.value_length", head_dim) != head_dim or rotary != head_dim:
             raise self._error(
                 "heads with another width for values or rotary embedding are unsupported."
             )
-        if scaling != "none":
-            raise self._error(f"rotary scaling {scaling!r} is unsupported.")
-        if self.file.metadata.get("llama.expert_count"):
+        if self.file.metadata.get(f"{self.architecture}.expert_count"):
             raise self._error("mixtures of experts are unsupported.")
         if heads % kv_heads:
             raise self._error(f"{heads} heads do not divide into {kv_heads} key-value heads.")
         inner = self._number("feed_forward_length")
         if inner % TILE_ROWS:
             raise self._error(f"feed_forward_length {inner} is no multiple of 16.")
+        theta = self._number("rope.freq_base", 10000.0)
+        scaling = self._scaling(theta, head_dim)
         return {
             "architecture": "llama",
             "hidden_size": hidden,
@@ -111,11 +128,33 @@ class _Importer:
             "num_kv_heads": kv_heads,
             "head_dim": head_dim,
             "vocab_size": self._vocab_size(),
-            "max_position": self._number("context_length"),
-            "rope_theta": self._number("rope.freq_base", 10000.0),
+            "max_position": self._max_position(),
+            "rope_theta": theta,
             "rms_norm_eps": self._number("attention.layer_norm_rms_epsilon"),
             "tied_head": "output.weight" not in self.file.tensors,
+            **({} if scaling is None else {"rope_scaling": scaling}),
         }
+
+    def _max_position(self) -> int:
+        longest = int(self._number("context_length"))
+        window = int(self._number("attention.sliding_window", longest))
+        if window < longest:
+            self.notes.append(window_note(window, longest))
+        return min(window, longest)
+
+    def _scaling(self, theta: float, head_dim: int) -> dict[str, Any] | None:
+        kind = self.file.metadata.get(f"{self.architecture}.rope.scaling.type", "none")
+        factors = self.file.tensors.get("rope_freqs.weight")
+        if kind == "linear" and factors is None:
+            return {"type": "linear", "factor": float(self._number("rope.scaling.factor"))}
+        if kind != "none":
+            raise self._error(f"rotary scaling {kind!r} is unsupported.")
+        if factors is None:
+            return None
+        found = llama3_scaling(self._vector(factors.name, head_dim // 2).values, theta)
+        if found is None:
+            raise self._error("its factors are not those of Llama 3's scaling.", factors.name)
+        return found
 
     def _vocab_size(self) -> int:
         embedding = self.file.tensors.get("token_embd.weight")
@@ -135,8 +174,11 @@ class _Importer:
             prefix, _, rest = name.partition(".")
             number, _, part = rest.partition(".")
             in_layer = prefix == "blk" and number.isdigit() and int(number) < layers
-            if not (name in _GLOBAL or (in_layer and part in _LAYER)):
-                raise self._error("it is unsupported: plain Llama has no such tensor.", name)
+            known = part in _LAYER or part in _EXTRA[self.architecture]
+            if not (name in _GLOBAL or (in_layer and known)):
+                raise self._error(
+                    f"it is unsupported: no plain {self.architecture} has such a tensor.", name
+                )
 
     def _matrix(self, name: str, rows: int, cols: int) -> Matrix:
         tensor = self.file.tensors.get(name)
@@ -148,17 +190,15 @@ class _Importer:
             )
         if cols % 32:
             raise self._error(f"its {cols} columns are no multiple of 32.", name)
-        return to_matrix(self.file.path, tensor)
+        return to_matrix(self.file.path, tensor, self.rounding)
 
-    def _vector(self, name: str) -> Vector:
+    def _vector(self, name: str, length: int) -> Vector:
         tensor = self.file.tensors.get(name)
         if tensor is None:
             raise self._error("it is missing.", name)
-        if tensor.shape != (self.dimensions["hidden_size"],):
+        if tensor.shape != (length,):
             raise self._error(
-                f"its shape is {tensor.shape} where the model needs "
-                f"{(self.dimensions['hidden_size'],)}.",
-                name,
+                f"its shape is {tensor.shape} where the model needs {(length,)}.", name
             )
         return to_vector(self.file.path, tensor)
 
@@ -180,9 +220,8 @@ class _Importer:
         sizes = self.dimensions
         hidden, inner, vocab = sizes["hidden_size"], sizes["intermediate_size"], sizes["vocab_size"]
         queries = sizes["num_heads"] * sizes["head_dim"]
-        keys = sizes["num_kv_heads"] * sizes["head_dim"]
         embedding = self._matrix("token_embd.weight", vocab, hidden)
-        packed: dict[str, Tensor] = {"final_norm": self._vector("output_norm.weight")}
+        packed: dict[str, Tensor] = {"final_norm": self._vector("output_norm.weight", hidden)}
         if sizes["tied_head"]:
             packed["head"] = embedding
         else:
@@ -190,18 +229,41 @@ class _Importer:
             packed["head"] = self._matrix("output.weight", vocab, hidden)
         for layer in range(sizes["num_layers"]):
             source, target = f"blk.{layer}", f"layers.{layer}"
-            packed[f"{target}.qkv"] = self._fused(
-                [f"{source}.attn_{part}.weight" for part in "qkv"], [queries, keys, keys], hidden
-            )
+            packed |= self._attention_input(source, target)
             packed[f"{target}.o"] = self._matrix(f"{source}.attn_output.weight", hidden, queries)
             gate_up = self._fused(
                 [f"{source}.ffn_gate.weight", f"{source}.ffn_up.weight"], [inner, inner], hidden
             )
             packed[f"{target}.gate_up"] = take_rows(cast(Affine4, gate_up), gate_up_order(inner))
             packed[f"{target}.down"] = self._matrix(f"{source}.ffn_down.weight", hidden, inner)
-            packed[f"{target}.attn_norm"] = self._vector(f"{source}.attn_norm.weight")
-            packed[f"{target}.mlp_norm"] = self._vector(f"{source}.ffn_norm.weight")
+            packed[f"{target}.attn_norm"] = self._vector(f"{source}.attn_norm.weight", hidden)
+            packed[f"{target}.mlp_norm"] = self._vector(f"{source}.ffn_norm.weight", hidden)
         return packed
+
+    def _attention_input(self, source: str, target: str) -> dict[str, Tensor]:
+        """q, k and v as one matrix, with what Qwen2 and Qwen3 add."""
+        sizes = self.dimensions
+        width, hidden = sizes["head_dim"], sizes["hidden_size"]
+        counts = [sizes["num_heads"] * width, *[sizes["num_kv_heads"] * width] * 2]
+        rows = np.arange(sum(counts))
+        head = np.arange(width)
+        if self.architecture != "llama":
+            rotated = sizes["num_heads"] + sizes["num_kv_heads"]
+            rows[: rotated * width] = adjacent_pairs(rotated, width)
+            head = adjacent_pairs(1, width)
+        qkv = self._fused([f"{source}.attn_{part}.weight" for part in "qkv"], counts, hidden)
+        found: dict[str, Tensor] = {f"{target}.qkv": take_rows(cast(Affine4, qkv), rows)}
+        biases = [f"{source}.attn_{part}.bias" for part in "qkv"]
+        if self.architecture == "qwen2" or any(name in self.file.tensors for name in biases):
+            values = [
+                self._vector(name, count).values for name, count in zip(biases, counts, strict=True)
+            ]
+            found[f"{target}.qkv_bias"] = Vector(np.concatenate(values)[rows])
+        if self.architecture == "qwen3":
+            for part in "qk":
+                norm = self._vector(f"{source}.attn_{part}_norm.weight", width)
+                found[f"{target}.{part}_norm"] = Vector(norm.values[head])
+        return found
 
     def weight_format(self) -> str:
         """The most frequent type among the layers' matrices, in lower case (`q4_1`)."""
@@ -210,6 +272,6 @@ class _Importer:
             for name, tensor in self.file.tensors.items()
             if name.startswith("blk.") and len(tensor.shape) == 2
         )
-        # An F32 matrix is rounded to f16 as it is packed.
+        # Matrices of these types are rounded to f16 as they are packed.
         common = types.most_common(1)[0][0]
-        return "f16" if common == "f32" else common
+        return "f16" if common in ("f32", "q4_k", "q6_k") else common

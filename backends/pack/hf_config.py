@@ -7,6 +7,7 @@ from typing import Any
 
 from backends.pack.checkpoint import Checkpoint
 from backends.pack.errors import CheckpointError
+from backends.pack.positions import window_note
 from backends.pack.tiles import TILE_ROWS
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
@@ -128,8 +129,5 @@ class _Reader:
         if window is None or window >= longest:
             return longest
         window = self._integer("sliding_window")
-        self.notes.append(
-            f"max_position is {window} instead of {longest}: attention slides over {window} tokens "
-            "and is plain attention only up to there."
-        )
+        self.notes.append(window_note(window, longest))
         return window

@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.pack.checkpoint import Checkpoint
-from backends.pack.codes import Codes, Rounding, concatenate_codes, sixteen, to_matrix
+from backends.pack.codes import Codes, concatenate_codes, sixteen, to_matrix
 from backends.pack.hf_config import read_config
 from backends.pack.hf_tokenizer import tokenizer_metadata
 from backends.pack.packed import write_packed
+from backends.pack.positions import adjacent_pairs
 from backends.pack.quantized import read_scheme
+from backends.pack.rounding import Rounding
 from backends.pack.safetensors_file import StoredTensor
 from backends.pack.tiles import (
     Matrix,
@@ -59,16 +61,6 @@ def pack_checkpoint(
     }
     digest = write_packed(out, metadata, tensors)
     return {**metadata, "content_hash": digest}
-
-
-def adjacent_pairs(heads: int, head_dim: int) -> _Rows:
-    """Rows of q or k heads in adjacent-pair rotary order, over rows in half-split order.
-
-    Pair i of a head is rows i and i + head_dim / 2 of the checkpoint, 2i and 2i + 1 of the packed
-    file.
-    """
-    head = np.arange(head_dim).reshape(2, -1).T.reshape(-1)
-    return (np.arange(heads)[:, None] * head_dim + head).reshape(-1)
 
 
 class _Importer:
