@@ -126,11 +126,9 @@ def _replay(
         raise ConfigError(
             f"{place}.source: say where the profile comes from, or write the word assumed."
         )
-    longest = longest_path(shape)
     levels: dict[str, Sequence[float]] = {}
     if drafter["kind"] == "cascade":
         inner_path = longest_path(drafter["inner_shape"])
-        longest += inner_path
         inner = given.get("inner")
         if not isinstance(inner, Mapping):
             raise ConfigError(
@@ -138,7 +136,7 @@ def _replay(
             )
         refuse_unknown_keys(inner, ("accepted", "rate"), f"{place}.inner")
         levels["inner"] = _shares(inner, inner_path, f"{place}.inner")
-    levels["accepted"] = _shares(given, longest, place)
+    levels["accepted"] = _shares(given, longest_path(shape), place)
     return Acceptance("replay", profile_name=name, profile=levels, source=given["source"])
 
 

@@ -14,7 +14,9 @@ from backends.client import WorkerFailure
 from harness import curve_settings
 from harness.bench import Bench
 from harness.curve_settings import CurveSettings
+from harness.drafters import TARGET
 from harness.errors import ConfigError
+from harness.forwards import forwards
 from harness.plan import SCHEMA_VERSION, Group
 from harness.results import read_json, write_json
 from harness.vocabulary import NATURAL
@@ -28,7 +30,9 @@ class Question:
     """One call of `forward`. Two groups may ask the same."""
 
     worker: str
+    model: str
     precision: str
+    mask: str
     context: int
     batch: int
     tokens: tuple[int, ...]
@@ -36,9 +40,9 @@ class Question:
     def fields(self) -> dict[str, Any]:
         """The fields that name the curve, in the request and in curves.json."""
         return {
-            "model": "target",
+            "model": self.model,
             "precision": self.precision,
-            "mask": "chain",
+            "mask": self.mask,
             "context": self.context,
             "batch": self.batch,
         }
@@ -54,15 +58,16 @@ def measure(bench: Bench, groups: Sequence[Group]) -> None:
     path = bench.folder.path / "curves.json"
     if path.exists() and read_json(path).get("settings") == settings.as_json():
         return
-    asked = dict.fromkeys(
-        question for group in groups for question in _questions(bench, group, settings)
-    )
+    asked: dict[Question, Group] = {}
+    for group in groups:
+        for question in _questions(bench, group, settings):
+            asked.setdefault(question, group)
     for question in asked:
         _check_room(question, bench.model.max_position)
     curves = [
         curve
-        for question in asked
-        if (curve := _curve(bench, groups, question, settings.repeats)) is not None
+        for question, group in asked.items()
+        if (curve := _curve(bench, group, question, settings.repeats)) is not None
     ]
     write_json(
         path,
@@ -71,15 +76,41 @@ def measure(bench: Bench, groups: Sequence[Group]) -> None:
 
 
 def _questions(bench: Bench, group: Group, settings: CurveSettings) -> Iterator[Question]:
-    """One for each worker, precision and context of a group, at its batch size."""
+    """One for each worker, model, precision, mask and context of a group, at its batch size."""
     for worker in group.backends:
-        if "forward" not in bench.hellos[worker]["capabilities"]["calls"]:
+        able = bench.hellos[worker]["capabilities"]
+        if "forward" not in able["calls"]:
             continue
-        verified = {c.method.drafted + 1 for c in group.cells if c.method.backend == worker}
-        tokens = settings.tokens or tuple(sorted({1} | verified))
-        for precision in sorted(bench.load_spec(group, worker).precisions):
+        rows = _rows(bench, group, worker)
+        for (model, precision, mask), own in sorted(rows.items()):
+            # A listed number of rows is what the target is asked for; drafters draft as they do.
+            listed = settings.tokens if model == TARGET else None
+            tokens = listed or tuple(sorted({1} | own))
             for context in settings.contexts or (_typical_context(bench, group),):
-                yield Question(worker, precision, context, group.batch_size, tokens)
+                yield Question(worker, model, precision, mask, context, group.batch_size, tokens)
+
+
+def _rows(bench: Bench, group: Group, worker: str) -> dict[tuple[str, str, str], set[int]]:
+    """Rows of the forwards that a worker's methods take, by model, precision and mask."""
+    able = bench.hellos[worker]["capabilities"]
+    target = bench.load_spec(group, worker).precisions
+    # One number of rows for all precisions of the target, so that their curves can be compared.
+    found: dict[tuple[str, str, str], set[int]] = {}
+    for cell in group.cells:
+        method = cell.method
+        if method.backend != worker:
+            continue
+        for forward in forwards(method.precision, method.drafter, method.shape):
+            if forward.mask != "chain" and forward.mask not in able["shapes"]:
+                continue
+            if forward.model == TARGET:
+                for precision in target:
+                    key = (TARGET, precision, forward.mask)
+                    found.setdefault(key, set()).add(forward.rows)
+            else:
+                key = (forward.model, forward.precision, forward.mask)
+                found.setdefault(key, set()).add(forward.rows)
+    return found
 
 
 def _check_room(question: Question, max_position: int) -> None:
@@ -91,12 +122,10 @@ def _check_room(question: Question, max_position: int) -> None:
         )
 
 
-def _curve(
-    bench: Bench, groups: Sequence[Group], question: Question, repeats: int
-) -> dict[str, Any] | None:
+def _curve(bench: Bench, group: Group, question: Question, repeats: int) -> dict[str, Any] | None:
     """The curve as curves.json holds it, None where the worker fails."""
     try:
-        worker = bench.pool.ready(question.worker, _room(bench, groups, question)).worker
+        worker = bench.pool.ready(question.worker, _room(bench, group, question)).worker
         answer = worker.call(
             "forward",
             timeout_s=FORWARD_TIMEOUT_S,
@@ -110,13 +139,8 @@ def _curve(
     return {"worker": question.worker, **question.fields(), **kept}
 
 
-def _room(bench: Bench, groups: Sequence[Group], question: Question) -> LoadSpec:
+def _room(bench: Bench, group: Group, question: Question) -> LoadSpec:
     """What the worker must hold: enough for the curve and for the group that asks."""
-    group = next(
-        g for g in groups
-        if g.batch_size == question.batch and question.worker in g.backends
-        and question.precision in g.precisions(question.worker)
-    )  # fmt: skip
     spec = bench.load_spec(group, question.worker)
     longest = question.context + question.tokens[-1]
     return replace(spec, max_context=max(spec.max_context, longest))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class DrafterSettings:
 
     id: str
     path: Path | None
-    synthetic: Mapping[str, Any] | None
+    synthetic: Mapping[str, Any] | None = field(hash=False)
     target: str
     made_by: str | None
 
@@ -45,7 +45,7 @@ class DrafterFile:
 
     settings: DrafterSettings
     content_hash: str
-    metadata: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None = field(hash=False)
 
     def request(self) -> dict[str, Any]:
         """The fields of the drafter in a worker's `load` request, without its precisions."""

@@ -28,6 +28,8 @@ def show(settings: Settings, console: Console) -> None:
         workload = read_workload(settings, file)
         model, name = file.name, workload.name
         notes.append(f"The workload holds {len(workload.prompts)} prompts.")
+        if workload.source.get("instead_of"):
+            notes.append(f"It is {name}, in the place of {workload.source['instead_of']}.")
     whole = plan.build(settings, model=model, workload=name, device="cpu")
     for group in whole.groups:
         _group(group, console)

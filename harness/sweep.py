@@ -151,6 +151,9 @@ def _introduce(bench: Bench, console: Console) -> None:
         f"({len(bench.workload.prompts)} prompts), on {device.get('name')} "
         f"({environment.usable_cores()} cores): {count_of(bench.plan)}.",
     )
+    instead_of = bench.workload.source.get("instead_of")
+    if instead_of:
+        _say(console, f"The workload {bench.workload.name} stands in for {instead_of}.")
     for group in bench.plan.groups:
         draw = bench.draw(group, 0)
         if not draw.applicable:

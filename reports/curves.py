@@ -36,7 +36,7 @@ class Place:
 
 def read_places(entries: Any, t: Language) -> list[Place]:
     """The curves of a summary by batch size and context; those that are not whole are left out."""
-    curves = [curve for entry in _list(entries) if (curve := _curve(mapping(entry))) is not None]
+    curves = [curve for entry in _list(entries) if (curve := _curve(mapping(entry), t)) is not None]
     keys = dict.fromkeys((curve.batch, curve.context) for curve in curves)
     return [
         Place(
@@ -54,7 +54,7 @@ def heading(t: Language) -> list[str]:
     return [t(f"curves.column_{key}") for key in COLUMNS]
 
 
-def _curve(entry: Mapping[str, Any]) -> Curve | None:
+def _curve(entry: Mapping[str, Any], t: Language) -> Curve | None:
     points = [
         mapping(point) for point in _list(entry.get("points"))
         if as_number(mapping(point).get("tokens")) and as_interval(mapping(point).get("seconds"))
@@ -67,7 +67,10 @@ def _curve(entry: Mapping[str, Any]) -> Curve | None:
         for point in points
         if (ratio := as_interval(point.get("ratio"))) is not None
     }
-    label = f"{entry.get('worker')} {entry.get('precision')}"
+    model = "" if entry.get("model") in (None, "target") else f" {entry['model']}"
+    label = f"{entry.get('worker')}{model} {entry.get('precision')}"
+    if entry.get("mask") == "tree":
+        label = t("curves.tree_label", label=label)
     return Curve(label, int(batch), int(context), points, ratios)
 
 

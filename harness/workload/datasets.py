@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from harness.gsm8k_answers import reference_number
 from harness.workload.errors import Problems, WorkloadError
 from harness.workload.prompt import Message, Request
 from harness.workload.request_file import json_lines, read_bytes, read_requests
-from harness.workload.settings import Settings
+from harness.workload.settings import Part, Settings
 
 SOURCES = {
     "gsm8k": "the test file of openai/grade-school-math, renamed",
@@ -25,16 +26,50 @@ def read_dataset(settings: Settings) -> list[Request]:
         WorkloadError: the file is absent (the message names it and where it comes from) or
             has problems.
     """
-    path = settings.resolve(settings.path)
+    if settings.format == "parts":
+        return [request for part in settings.parts for request in _part(part, settings)]
     if settings.format == "requests":
-        return read_requests(path, settings.path)
+        return read_requests(settings.resolve(settings.path), settings.path)
+    return _read(settings.format, settings.path, settings)
+
+
+def with_data(settings: Settings) -> Settings:
+    """The settings, or those of `otherwise` where a part's data set is not there."""
+    missing = [part.path for part in settings.parts if not settings.resolve(part.path).is_file()]
+    if not missing or settings.otherwise is None:
+        return settings
+    folder = settings.resolve(".")
+    return replace(
+        settings,
+        name=settings.otherwise["name"],
+        format="requests",
+        path=settings.otherwise["path"],
+        parts=(),
+        instead_of=f"{settings.name}, because {folder} holds no {' and no '.join(missing)}. Give "
+        "data.root=FOLDER with these files to measure it",
+    )
+
+
+def _read(form: str, shown: str, settings: Settings) -> list[Request]:
+    path = settings.resolve(shown)
     if not path.is_file():
         raise WorkloadError(
             f"The workload {settings.name} needs the file {path}, which does not exist. Give "
-            f"data.root=FOLDER with {settings.path} in it; it is {SOURCES[settings.format]}."
+            f"data.root=FOLDER with {shown} in it; it is {SOURCES[form]}."
         )
-    reader = _gsm8k if settings.format == "gsm8k" else _spec_bench
-    return reader(path)
+    return _gsm8k(path) if form == "gsm8k" else _spec_bench(path)
+
+
+def _part(part: Part, settings: Settings) -> list[Request]:
+    """The requests of a part, without answers to grade: a part's outputs may be cut short."""
+    seen: Counter[str] = Counter()
+    kept = []
+    for request in _read(part.format, part.path, settings):
+        seen[request.category] += 1
+        if part.first_of_category and seen[request.category] > part.first_of_category:
+            continue
+        kept.append(replace(request, answer=None, category=part.category or request.category))
+    return kept[: part.first]
 
 
 def _gsm8k(path: Path) -> list[Request]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,15 +16,34 @@ ContextLength = int | Literal["natural"]
 CONF_PREFIX = "conf:"
 MISSING = "???"  # how Hydra writes a value that the user must give
 CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
-FORMATS = ("requests", "gsm8k", "spec_bench")
+FORMATS = ("requests", "gsm8k", "spec_bench", "parts")
+DATASETS = ("gsm8k", "spec_bench")
 PROMPT_FORMS = ("user_turn", "raw")
 MAX_OUTPUT = 1 << 20
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # it names folders
 
 
 @dataclass(frozen=True)
+class Part:
+    """A data set of a workload of several: its first requests, or the first of each category.
+
+    ``category`` takes the place of the data set's own.
+    """
+
+    format: str
+    path: str
+    first: int | None = None
+    first_of_category: int | None = None
+    category: str | None = None
+
+
+@dataclass(frozen=True)
 class Settings:
-    """A workload's settings. Paths are as written; ``resolve`` turns them into files."""
+    """A workload's settings. Paths are as written; ``resolve`` turns them into files.
+
+    ``parts`` are for the format ``parts`` alone. ``otherwise`` is measured where a data set is
+    not there; ``instead_of`` then says what it stands for.
+    """
 
     name: str
     path: str
@@ -37,6 +56,9 @@ class Settings:
     stop_at_model: bool = True
     stop_ids: tuple[int, ...] = ()
     fitted: Mapping[str, Any] | None = None
+    parts: tuple[Part, ...] = ()
+    otherwise: Mapping[str, str] | None = None
+    instead_of: str | None = None
 
     @property
     def is_demo(self) -> bool:
@@ -71,6 +93,8 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         "text_assumed",
         "stop",
         "fitted",
+        "parts",
+        "otherwise",
     )
     _check_keys(config, known, "workload")
     stop = _group(config, "stop", ("model", "ids"))
@@ -83,9 +107,13 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     fitted = config.get("fitted")
     if fitted is not None and not isinstance(fitted, Mapping):
         raise WorkloadError(f"workload.fitted must be a mapping or null, not {fitted!r}.")
+    parts = _parts(config)
+    otherwise = _group(config, "otherwise", ("name", "path"))
     return Settings(
         name=name,
-        path=_text(config, "path"),
+        path=" + ".join(part.path for part in parts) if parts else _text(config, "path"),
+        parts=parts,
+        otherwise={key: _text(otherwise, key) for key in ("name", "path")} if otherwise else None,
         format=_choice(config, "format", FORMATS),
         root=_text(config, "root") if config.get("root") is not None else None,
         pool_path=_text(config, "pool_path") if config.get("pool_path") is not None else None,
@@ -96,6 +124,29 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         stop_ids=_ids(stop.get("ids")),
         fitted=fitted,
     )
+
+
+def _parts(config: Mapping[str, Any]) -> tuple[Part, ...]:
+    given = config.get("parts") or []
+    if bool(given) != (config.get("format") == "parts"):
+        raise WorkloadError("workload.parts is for workload.format=parts, which needs it.")
+    parts = []
+    for number, entry in enumerate(given):
+        where = f"workload.parts[{number}]"
+        if not isinstance(entry, Mapping):
+            raise WorkloadError(f"{where} must have a format and a path, but it is {entry!r}.")
+        _check_keys(entry, tuple(field.name for field in fields(Part)), where)
+        counts = {
+            key: _count(entry, key, f"{where}.{key}", 1, MAX_OUTPUT)
+            for key in ("first", "first_of_category")
+            if entry.get(key) is not None
+        }
+        category = entry.get("category")
+        form = _choice(entry, "format", DATASETS)
+        parts.append(
+            Part(form, _text(entry, "path"), category=category and str(category), **counts)
+        )
+    return tuple(parts)
 
 
 def _check_keys(config: Mapping[str, Any], known: Sequence[str], where: str) -> None:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from harness.workload.context import Pool, read_passages, tokenize_pool
-from harness.workload.datasets import read_dataset
+from harness.workload.datasets import read_dataset, with_data
 from harness.workload.draw import Draw, DrawSequence, GroupDraw, LeftOut
 from harness.workload.errors import WorkloadError
 from harness.workload.prompt import Prompt, Request, Tokenizer
@@ -166,7 +166,7 @@ def load(
         WorkloadError: a setting or a file cannot be used. All problems of a file are in one
             message, each with its line.
     """
-    settings = read_settings(config)
+    settings = with_data(read_settings(config))
     requests = read_dataset(settings)
     prompts = tokenize(requests, settings, tokenizer, model_info)
     pool = None
@@ -211,6 +211,7 @@ def _source(
         "categories": dict(sorted(Counter(prompt.category for prompt in prompts).items())),
         "languages": dict(sorted(Counter(r.language or "unknown" for r in requests).items())),
         "prompt_tokens": {"min": lengths[0], "median": median(lengths), "max": lengths[-1]},
+        "instead_of": settings.instead_of,
         "fitted": None if settings.fitted is None else dict(settings.fitted),
     }
 
