@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/json.h"
-#include "core/packed_metadata.h"
 
 namespace specquant::core {
 namespace {
@@ -28,14 +27,13 @@ std::string dimensions(int64_t rows, int64_t cols) {
 }
 
 void require_shape(const TensorView& view, const ExpectedTensor& wanted) {
-  if (view.rows == wanted.rows && view.cols == wanted.cols &&
-      (view.kind == TensorKind::f32) == wanted.vector) {
-    return;
-  }
+  const bool kind_fits = wanted.vector ? view.kind == *wanted.vector : !is_vector(view.kind);
+  if (kind_fits && view.rows == wanted.rows && view.cols == wanted.cols) return;
   throw std::invalid_argument("it is " + dimensions(view.rows, view.cols) + " of kind " +
                               name_of(view.kind) + " where the model needs " +
                               dimensions(wanted.rows, wanted.cols) +
-                              (wanted.vector ? " of kind f32" : " of a matrix kind"));
+                              (wanted.vector ? std::string(" of kind ") + name_of(*wanted.vector)
+                                             : std::string(" of a matrix kind")));
 }
 
 }  // namespace
@@ -112,8 +110,16 @@ void PackedFile::read(std::span<const std::byte> bytes) {
   header.erase("__metadata__");
   const json metadata = parse_part(std::as_bytes(std::span(text.get_ref<const std::string&>())),
                                    "the metadata entry 'specquant'");
-  read_metadata(metadata);
+  try {
+    metadata_ = metadata_of(metadata);
+    if (!field(metadata, "tensors").is_object()) {
+      throw std::invalid_argument("'tensors' is not an object");
+    }
+  } catch (const std::invalid_argument& error) {
+    fail(std::string(error.what()) + ".");
+  }
   place_tensors(header, metadata["tensors"], bytes.subspan(data_start));
+  check_draft_tokens();
 }
 
 nlohmann::json PackedFile::parse_part(std::span<const std::byte> text, const char* part) const {
@@ -126,35 +132,24 @@ nlohmann::json PackedFile::parse_part(std::span<const std::byte> text, const cha
   }
 }
 
-void PackedFile::read_metadata(const nlohmann::json& metadata) {
+std::vector<ExpectedTensor> PackedFile::wanted_tensors(const nlohmann::json& descriptions) const {
   try {
-    if (integer_field(metadata, "format_version", 0, kMaxPackedDimension) != 1) {
-      throw std::invalid_argument("its format_version is not 1; pack the checkpoint again");
-    }
-    const std::string architecture = text_field(metadata, "architecture");
-    if (architecture != "llama") {
-      throw std::invalid_argument("its architecture is '" + architecture +
-                                  "'; only 'llama' is supported");
-    }
-    shape_ = shape_of(metadata);
-    name_ = text_field(metadata, "name");
-    content_hash_ = text_field(metadata, "content_hash");
-    weight_format_ = text_field(metadata, "weight_format");
-    if (!field(metadata, "tensors").is_object()) {
-      throw std::invalid_argument("'tensors' is not an object");
-    }
+    return expected_tensors(metadata_, descriptions);
   } catch (const std::invalid_argument& error) {
     fail(std::string(error.what()) + ".");
   }
 }
 
-// Finds each tensor that the shape asks for in the header and in the metadata, which must agree.
+// Finds each tensor that the model asks for in the header and in the metadata, which must agree.
 void PackedFile::place_tensors(const nlohmann::json& header, const nlohmann::json& descriptions,
                                std::span<const std::byte> data) {
   std::vector<std::pair<Extent, std::string>> extents;
-  for (const ExpectedTensor& wanted : expected_tensors(shape_)) {
+  for (const ExpectedTensor& wanted : wanted_tensors(descriptions)) {
     try {
-      if (!descriptions.contains(wanted.name)) throw std::invalid_argument("it is missing");
+      if (!descriptions.contains(wanted.name)) {
+        if (wanted.optional) continue;
+        throw std::invalid_argument("it is missing");
+      }
       TensorView view = described_tensor(wanted.name, descriptions[wanted.name]);
       require_shape(view, wanted);
       if (!header.contains(wanted.name)) throw std::invalid_argument("it has no data");
@@ -183,6 +178,30 @@ void PackedFile::place_tensors(const nlohmann::json& header, const nlohmann::jso
       fail("tensors '" + extents[i - 1].second + "' and '" + extents[i].second + "' overlap.");
     }
   }
+}
+
+void PackedFile::check_draft_tokens() const {
+  int32_t before = -1;
+  for (const int32_t token : draft_tokens()) {
+    if (token <= before || token >= shape().vocabulary) {
+      fail("tensor 'draft_tokens': its tokens do not rise from 0 to below 'vocab_size'.");
+    }
+    before = token;
+  }
+}
+
+const TensorView* PackedFile::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+const TensorView* PackedFile::find_in_layer(int layer, const std::string& part) const {
+  return find("layers." + std::to_string(layer) + "." + part);
+}
+
+std::span<const int32_t> PackedFile::draft_tokens() const {
+  const TensorView* tokens = find("draft_tokens");
+  return tokens == nullptr ? std::span<const int32_t>{} : tokens->integers();
 }
 
 const TensorView& PackedFile::tensor(const std::string& name) const {

@@ -1,12 +1,16 @@
-// The metadata of a packed file: its fields, the model's shape, and the tensors that follow from
-// it. Every function throws std::invalid_argument with the end of a sentence about what is wrong.
+// The metadata of a packed file: its fields, what they say of the model, and the tensors that
+// follow from it. Every function throws std::invalid_argument with the end of a sentence about what
+// is wrong.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/packed_tensor.h"
+#include "core/rotary.h"
 #include "decode/device.h"
 
 namespace specquant::core {
@@ -18,15 +22,43 @@ const nlohmann::json& field(const nlohmann::json& object, const std::string& key
 int integer_field(const nlohmann::json& object, const std::string& key, int low, int high);
 std::string text_field(const nlohmann::json& object, const std::string& key);
 
-ModelShape shape_of(const nlohmann::json& metadata);
+// `llama` also serves Mistral, Qwen2 and Qwen3, whose tensors are optional; the others are draft
+// heads.
+enum class Architecture { llama, eagle2, eagle3 };
+inline bool is_draft_head(Architecture architecture) { return architecture != Architecture::llama; }
 
-// A tensor that a model of some shape has.
+// The model that a draft head was trained for, and the hidden states of it that the head reads, as
+// Want::taps counts them.
+struct HeadTarget {
+  std::string content_hash;
+  int hidden = 0, layers = 0;
+  std::vector<int> taps;
+};
+
+struct PackedMetadata {
+  Architecture architecture = Architecture::llama;
+  std::string name, content_hash, weight_format;
+  ModelShape shape;
+  RopeScaling rope_scaling;
+  bool hadamard_down = false, hadamard_o = false;  // online transforms before these matrices
+  std::optional<HeadTarget> target;                // of a draft head
+};
+
+// The keys of the shape alone; `feature_width` stays 0.
+ModelShape shape_of(const nlohmann::json& metadata);
+PackedMetadata metadata_of(const nlohmann::json& metadata);
+
+// A tensor that a model has or may have.
 struct ExpectedTensor {
   std::string name;
   int64_t rows = 0;
   int64_t cols = 0;
-  bool vector = false;  // of kind f32
+  std::optional<TensorKind> vector;  // f32 or i32; without it the tensor is a matrix
+  bool optional = false;
 };
-std::vector<ExpectedTensor> expected_tensors(const ModelShape& shape);
+
+// `described` is the table of tensors in the metadata: some tensors follow from others being there.
+std::vector<ExpectedTensor> expected_tensors(const PackedMetadata& metadata,
+                                             const nlohmann::json& described);
 
 }  // namespace specquant::core

@@ -14,7 +14,8 @@ using nlohmann::json;
 constexpr std::size_t kAlignment = 64;
 
 constexpr std::array kKinds{TensorKind::affine4, TensorKind::affine4z, TensorKind::affine8,
-                            TensorKind::f16,     TensorKind::bf16,     TensorKind::f32};
+                            TensorKind::f16,     TensorKind::bf16,     TensorKind::f32,
+                            TensorKind::i32};
 
 bool has_groups(TensorKind kind) {
   return kind == TensorKind::affine4 || kind == TensorKind::affine4z || kind == TensorKind::affine8;
@@ -36,6 +37,8 @@ const char* name_of(TensorKind kind) {
       return "bf16";
     case TensorKind::f32:
       return "f32";
+    case TensorKind::i32:
+      return "i32";
   }
   return "f32";
 }
@@ -52,6 +55,7 @@ int64_t tensor_bytes(TensorKind kind, int rows, int cols, int group) {
     case TensorKind::bf16:
       return tiles * cols * 32;
     case TensorKind::f32:
+    case TensorKind::i32:
       return int64_t{rows} * cols * 4;
   }
   return 0;
@@ -59,6 +63,10 @@ int64_t tensor_bytes(TensorKind kind, int rows, int cols, int group) {
 
 std::span<const float> TensorView::floats() const {
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+std::span<const int32_t> TensorView::integers() const {
+  return {reinterpret_cast<const int32_t*>(bytes.data()), bytes.size() / sizeof(int32_t)};
 }
 
 TensorView described_tensor(const std::string& name, const json& entry) {
@@ -73,8 +81,10 @@ TensorView described_tensor(const std::string& name, const json& entry) {
   view.rows = integer_field(entry, "rows", 1, kMaxPackedDimension);
   view.cols = integer_field(entry, "cols", 1, kMaxPackedDimension);
   view.group = integer_field(entry, "group", 0, 128);
-  if (view.kind == TensorKind::f32) {
-    if (view.cols != 1) throw std::invalid_argument("a vector of kind f32 must have 'cols' 1");
+  if (is_vector(view.kind)) {
+    if (view.cols != 1) {
+      throw std::invalid_argument("a vector of kind " + kind + " must have 'cols' 1");
+    }
   } else if (view.cols % 32 != 0) {
     throw std::invalid_argument("'cols' is not a multiple of 32");
   }
@@ -90,7 +100,7 @@ TensorView described_tensor(const std::string& name, const json& entry) {
 
 Extent extent_of(const json& entry, TensorKind kind, uint64_t data_bytes) {
   if (!entry.is_object()) throw std::invalid_argument("its header entry is not an object");
-  const char* type = kind == TensorKind::f32 ? "F32" : "U8";
+  const char* type = kind == TensorKind::f32 ? "F32" : kind == TensorKind::i32 ? "I32" : "U8";
   if (text_field(entry, "dtype") != type) {
     throw std::invalid_argument("its dtype is not " + std::string(type));
   }
@@ -109,7 +119,7 @@ Extent extent_of(const json& entry, TensorKind kind, uint64_t data_bytes) {
   if (extent.begin % kAlignment != 0) {
     throw std::invalid_argument("it does not start on a multiple of 64 bytes");
   }
-  const uint64_t width = kind == TensorKind::f32 ? 4 : 1;
+  const uint64_t width = is_vector(kind) ? 4 : 1;
   const json& shape = field(entry, "shape");
   if (!shape.is_array() || shape.size() != 1 || !shape[0].is_number_unsigned() ||
       shape[0].get<uint64_t>() != (extent.end - extent.begin) / width ||

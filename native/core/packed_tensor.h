@@ -9,7 +9,12 @@
 
 namespace specquant::core {
 
-enum class TensorKind { affine4, affine4z, affine8, f16, bf16, f32 };
+enum class TensorKind { affine4, affine4z, affine8, f16, bf16, f32, i32 };
+
+// A plain vector, as opposed to the tiles of a matrix.
+inline bool is_vector(TensorKind kind) {
+  return kind == TensorKind::f32 || kind == TensorKind::i32;
+}
 
 const char* name_of(TensorKind kind);
 
@@ -20,11 +25,12 @@ struct TensorView {
   std::string name;
   TensorKind kind = TensorKind::f32;
   int rows = 0;   // logical output rows, before padding to 16
-  int cols = 0;   // a multiple of 32 (1 for f32)
+  int cols = 0;   // a multiple of 32 (1 for f32 and i32)
   int group = 0;  // columns that share s and m: 32, 64 or 128 (0 for kinds without groups)
   std::span<const std::byte> bytes;  // starts on a multiple of 64
 
-  std::span<const float> floats() const;  // f32 only
+  std::span<const float> floats() const;      // f32 only
+  std::span<const int32_t> integers() const;  // i32 only
 };
 
 // The view, still without bytes, that an entry of the metadata describes. Throws

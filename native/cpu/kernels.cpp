@@ -45,38 +45,6 @@ const KernelTable& choose() {
   return scalar::table(false);
 }
 
-const char* name_of(WeightKind kind) {
-  switch (kind) {
-    case WeightKind::affine4:
-      return "affine4";
-    case WeightKind::affine4z:
-      return "affine4z";
-    case WeightKind::affine8:
-      return "affine8";
-    case WeightKind::f16:
-      return "f16";
-    case WeightKind::bf16:
-      return "bf16";
-  }
-  return "unknown";
-}
-
-const char* name_of(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::f32:
-      return "f32";
-    case ActivationKind::bf16:
-      return "bf16";
-    case ActivationKind::i16:
-      return "i16";
-    case ActivationKind::i8:
-      return "i8";
-    case ActivationKind::u4:
-      return "u4";
-  }
-  return "unknown";
-}
-
 std::size_t bytes_per_value(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::f32:
@@ -112,6 +80,38 @@ void grow(Vector& vector, std::size_t size) {
 }
 
 }  // namespace
+
+const char* name_of(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::affine4:
+      return "affine4";
+    case WeightKind::affine4z:
+      return "affine4z";
+    case WeightKind::affine8:
+      return "affine8";
+    case WeightKind::f16:
+      return "f16";
+    case WeightKind::bf16:
+      return "bf16";
+  }
+  return "unknown";
+}
+
+const char* name_of(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::f32:
+      return "f32";
+    case ActivationKind::bf16:
+      return "bf16";
+    case ActivationKind::i16:
+      return "i16";
+    case ActivationKind::i8:
+      return "i8";
+    case ActivationKind::u4:
+      return "u4";
+  }
+  return "unknown";
+}
 
 std::size_t Matrix::tile_bytes() const {
   const auto columns = static_cast<std::size_t>(cols);

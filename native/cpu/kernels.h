@@ -27,6 +27,8 @@ constexpr bool is_affine(WeightKind kind) {
   return is_affine4(kind) || kind == WeightKind::affine8;
 }
 
+const char* name_of(WeightKind kind);
+
 // Weights in the tile layout of docs/packed-format.md. `tiles` is not owned.
 struct Matrix {
   WeightKind kind = WeightKind::f16;
@@ -53,6 +55,8 @@ struct Matrix {
 // is a/8. A group whose scale would not be a normal number (all zeros, or below 1e-36) becomes
 // zeros with scale 0. A NaN or an infinity anywhere in a group makes the outputs of its row NaN.
 enum class ActivationKind { f32, bf16, i16, i8, u4 };
+
+const char* name_of(ActivationKind kind);
 
 // Rows of activations, packed for the kernels. Reused between calls; grows, never shrinks.
 //

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/draft_head.h"
 #include "core/errors.h"
 #include "core/memory.h"
 
@@ -22,14 +23,22 @@ std::string gigabytes(double bytes) {
 }
 
 // Refuses sizes that cannot be, before anything is allocated. Returns the number of threads.
-int checked_threads(const core::PackedFile& file, std::span<const Precision> precisions,
-                    int max_batch, int max_context, int threads) {
+int checked_threads(const core::PackedFile& file, const core::PackedFile* target,
+                    std::span<const Precision> precisions, int max_batch, int max_context,
+                    int threads) {
   if (max_batch < 1 || max_context < 1 || threads < 0) {
     throw Error(ErrorType::bad_request,
                 "max_batch and max_context must be at least 1, and threads at least 0.");
   }
+  if (target != nullptr) {
+    core::check_target(file, *target);
+  } else if (file.metadata().target) {
+    throw Error(ErrorType::model, "Model file " + file.path() +
+                                      ": it is a draft head and drafts only beside its target. "
+                                      "Name it as a drafter of kind 'head'.");
+  }
   const double cache = KvCache::bytes_needed(file.shape(), max_batch, max_context);
-  const double weights = ModelWeights::bytes_needed(file, precisions);
+  const double weights = ModelWeights::bytes_needed(file, target, precisions);
   const auto available = static_cast<double>(core::available_memory());
   if (cache + weights > available) {
     throw Error(ErrorType::out_of_memory,
@@ -66,21 +75,25 @@ int64_t bytes_of(const Matrix& matrix) {
 
 std::unique_ptr<CpuModel> make_cpu_model(const core::PackedFile& file,
                                          std::span<const Precision> precisions, int max_batch,
-                                         int max_context, int threads) {
-  return std::make_unique<CpuModel>(file, precisions, max_batch, max_context, threads, kernels());
+                                         int max_context, int threads,
+                                         const core::PackedFile* target) {
+  return std::make_unique<CpuModel>(file, precisions, max_batch, max_context, threads, kernels(),
+                                    target);
 }
 
 CpuModel::CpuModel(const core::PackedFile& file, std::span<const Precision> precisions,
-                   int max_batch, int max_context, int threads, const KernelTable& table)
+                   int max_batch, int max_context, int threads, const KernelTable& table,
+                   const core::PackedFile* target)
     : shape_(file.shape()),
+      draft_tokens_(file.draft_tokens()),
       max_batch_(max_batch),
       max_context_(max_context),
       kernels_(table),
-      pool_(checked_threads(file, precisions, max_batch, max_context, threads)),
-      weights_(file, precisions, pool_),
+      pool_(checked_threads(file, target, precisions, max_batch, max_context, threads)),
+      weights_(file, target, precisions, pool_),
       cache_(shape_, max_batch, max_context),
-      pass_(shape_, max_context, table, float_kernels(table.name), cache_, pool_),
-      results_(float_kernels(table.name), shape_.vocabulary, pool_.size()) {}
+      pass_(file.metadata(), max_context, table, float_kernels(table.name), cache_, pool_),
+      results_(float_kernels(table.name), weights_.head_rows(), draft_tokens_, pool_.size()) {}
 
 MemoryUse CpuModel::memory() const {
   return {weights_.bytes_by_kind(), static_cast<int64_t>(cache_.bytes())};
@@ -105,15 +118,14 @@ Proof CpuModel::proof(Precision precision) const {
       proof.kernels.push_back(name);
     }
   };
+  if (set.feature_fc.rows > 0) add(set.feature_fc, set.feature_input);
   for (const LayerWeights& layer : set.layers) {
     for (const Matrix* matrix : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
       add(*matrix, set.layer_input);
     }
   }
   add(set.head, set.head_input);
-  const int64_t norms = (2 * int64_t{shape_.layers} + 1) * shape_.hidden;
-  proof.bytes_per_token +=
-      norms * static_cast<int64_t>(sizeof(float)) + bytes_of(set.embedding) / set.embedding.rows;
+  proof.bytes_per_token += weights_.vector_bytes() + bytes_of(set.embedding) / set.embedding.rows;
   proof.compute_dtype = in_words(set.layer_input);
   if (set.head_input != set.layer_input) {
     proof.compute_dtype += std::string(", head ") + in_words(set.head_input);
@@ -125,9 +137,10 @@ Proof CpuModel::proof(Precision precision) const {
 void CpuModel::forward(Precision precision, std::span<const Rows> batch, const Want& want) {
   const WeightSet& set = weights_.set(precision);
   validate(batch, max_batch_, max_context_, shape_.vocabulary);
-  if (want.top_k < 0 || want.top_k > shape_.vocabulary) {
+  validate_features(batch, shape_);
+  if (want.top_k < 0 || want.top_k > weights_.head_rows()) {
     throw std::invalid_argument("top_k must be between 0 and the vocabulary's " +
-                                std::to_string(shape_.vocabulary) + ".");
+                                std::to_string(weights_.head_rows()) + ".");
   }
   validate_taps(want.taps, shape_.layers);
   collect_rows(batch, want.rows);
@@ -168,6 +181,11 @@ void CpuModel::collect_rows(std::span<const Rows> batch, LogitRows wanted) {
         row.logit_row = logit_row++;
       }
       row.feature_row = rows_.size();
+      if (!sequence.features.empty()) {
+        const std::size_t width = sequence.features.size() / sequence.tokens.size();
+        row.feature = sequence.features.data() + static_cast<std::size_t>(i) * width;
+        row.feature_of_target = width == static_cast<std::size_t>(shape_.feature_width);
+      }
       rows_.push_back(row);
     }
   }

@@ -1,4 +1,4 @@
-// A Llama model on the processor: specquant::Model over the packed file, at any of several
+// A model or draft head on the processor: specquant::Model over the packed file, at any of several
 // precisions.
 #pragma once
 
@@ -25,7 +25,8 @@ class CpuModel final : public Model {
   // `table` and the float kernels of the same instruction set do the arithmetic. See
   // make_cpu_model.
   CpuModel(const core::PackedFile& file, std::span<const Precision> precisions, int max_batch,
-           int max_context, int threads, const KernelTable& table);
+           int max_context, int threads, const KernelTable& table,
+           const core::PackedFile* target = nullptr);
 
   const ModelShape& shape() const override { return shape_; }
   MemoryUse memory() const override;
@@ -35,6 +36,7 @@ class CpuModel final : public Model {
   float log_sum(std::size_t logit_row) const override;
   std::span<const float> logits(std::size_t logit_row) const override;
   std::span<const float> features(std::size_t row) const override { return features_.row(row); }
+  std::span<const int32_t> draft_tokens() const override { return draft_tokens_; }
   void compact(int slot, int base, std::span<const int> path) override;
   std::shared_ptr<const void> save(int slot, int length) const override;
   void restore(int slot, const std::shared_ptr<const void>& saved) override;
@@ -47,6 +49,7 @@ class CpuModel final : public Model {
   void collect_rows(std::span<const Rows> batch, LogitRows wanted);
 
   const ModelShape shape_;
+  const std::span<const int32_t> draft_tokens_;
   const int max_batch_, max_context_;
   const KernelTable& kernels_;
   ThreadPool pool_;
@@ -59,11 +62,14 @@ class CpuModel final : public Model {
 };
 
 // A model with a KV cache of `max_batch` slots of `max_context` tokens, on `threads` threads (0:
-// one a core). The file must outlive the model. Throws core::Error that says what to change:
-// `out_of_memory` with the bytes needed and available, `unsupported` for a precision that the file
-// does not serve, `model` for a shape that the kernels cannot run, `bad_request` for sizes below 1.
+// one a core). The file must outlive the model, and so must `target`, which a draft head needs:
+// the model that it was trained for. Throws core::Error that says what to change: `out_of_memory`
+// with the bytes needed and available, `unsupported` for a precision that the file does not serve,
+// `model` for a shape that the kernels cannot run, a draft head without its target or with another,
+// `bad_request` for sizes below 1.
 std::unique_ptr<CpuModel> make_cpu_model(const core::PackedFile& file,
                                          std::span<const Precision> precisions, int max_batch,
-                                         int max_context, int threads = 0);
+                                         int max_context, int threads = 0,
+                                         const core::PackedFile* target = nullptr);
 
 }  // namespace specquant::cpu

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/model_tiles.h"
+#include "cpu/model_pieces.h"
 
 namespace specquant::cpu {
+
+using core::Architecture;
+
 namespace {
 
 // Few rows are normalized and packed by every thread for itself. Sharing them out would cost a
@@ -15,67 +18,39 @@ bool worth_repeating(int rows, int threads) {
   return rows <= 4 || (rows <= kRowBlock && threads <= 4);
 }
 
-std::size_t at(int row, int width) { return static_cast<std::size_t>(row) * width; }
-
-// Products whose outputs are used up by the thread that computes them come in pieces of at most
-// this many, in memory of that thread.
-constexpr int kPieceTiles = 16;
-constexpr int kPieceOutputs = kPieceTiles * kTileRows;
-static_assert(kPieceOutputs == kVocabularyStretch);
-
-// Tiles handed out at a time: small enough that the threads end together, in whole steps.
-int grain(int tiles, int threads, int step) {
-  return std::clamp(tiles / (16 * threads * step), 1, kPieceTiles / step) * step;
-}
-
-// A few tiles as a matrix of their own.
-Matrix piece_of(const Matrix& matrix, int tile_begin, int tile_end) {
-  Matrix piece = matrix;
-  piece.tiles += static_cast<std::size_t>(tile_begin) * matrix.tile_bytes();
-  piece.rows = std::min(matrix.rows, tile_end * kTileRows) - tile_begin * kTileRows;
-  piece.tiles_behind = matrix.tile_count() - tile_end;
-  return piece;
-}
-
 }  // namespace
 
-RotaryTable::RotaryTable(const ModelShape& shape, int max_context)
-    : pairs_(static_cast<std::size_t>(shape.head_dim / 2)),
-      cosine_(pairs_ * max_context),
-      sine_(pairs_ * max_context) {
-  for (std::size_t pair = 0; pair < pairs_; ++pair) {
-    const double frequency = std::pow(static_cast<double>(shape.rope_theta),
-                                      -static_cast<double>(pair) / static_cast<double>(pairs_));
-    for (int position = 0; position < max_context; ++position) {
-      cosine_[start(position) + pair] = static_cast<float>(std::cos(position * frequency));
-      sine_[start(position) + pair] = static_cast<float>(std::sin(position * frequency));
-    }
-  }
-}
-
-Pass::Pass(const ModelShape& shape, int max_context, const KernelTable& kernels,
+Pass::Pass(const core::PackedMetadata& metadata, int max_context, const KernelTable& kernels,
            const FloatKernels& floats, KvCache& cache, ThreadPool& pool)
-    : shape_(shape),
+    : architecture_(metadata.architecture),
+      shape_(metadata.shape),
       kernels_(kernels),
       floats_(floats),
       cache_(cache),
       pool_(pool),
-      rotary_(shape, max_context),
-      attention_width_(shape.heads * shape.head_dim),
+      rotary_(core::rotary_frequencies(shape_.head_dim, shape_.rope_theta, metadata.rope_scaling),
+              max_context),
+      attention_width_(shape_.heads * shape_.head_dim),
       score_stride_((max_context + 31) / 32 * 32),
       inputs_(static_cast<std::size_t>(pool.size())),
       scores_(inputs_.size()),
       outputs_(inputs_.size()),
-      residual_(at(kPassRows, shape.hidden)),
+      residual_(at(kPassRows, shape_.hidden)),
       query_(at(kPassRows, attention_width_)),
       attention_(at(kPassRows, attention_width_)),
-      mlp_(at(kPassRows, shape.intermediate)) {
+      mlp_(at(kPassRows, shape_.intermediate)) {
+  int widest = shape_.hidden;
+  if (core::is_draft_head(architecture_)) {
+    widest = std::max(2 * shape_.hidden, shape_.feature_width);
+    embedded_.resize(residual_.size());
+  }
   for (std::size_t thread = 0; thread < inputs_.size(); ++thread) {
-    inputs_[thread].normed.resize(at(thread == 0 ? kPassRows : kRowBlock, shape.hidden));
-    scores_[thread].resize(at(std::min(shape.heads / shape.kv_heads, 4), score_stride_));
+    inputs_[thread].normed.resize(at(thread == 0 ? kPassRows : kRowBlock, widest));
+    scores_[thread].resize(at(std::min(shape_.heads / shape_.kv_heads, 4), score_stride_));
     outputs_[thread].resize(at(kPassRows, kPieceOutputs));
   }
   logit_rows_.reserve(kPassRows);
+  target_rows_.reserve(kPassRows);
 }
 
 void Pass::run(const WeightSet& weights, std::span<const PassRow> rows, LogitResults& results,
@@ -89,41 +64,52 @@ void Pass::run(const WeightSet& weights, std::span<const PassRow> rows, LogitRes
   logit_rows_.clear();
   for (int row = 0; row < count; ++row) {
     if (rows_[row].logit_row >= 0) logit_rows_.push_back(row);
-    read_row(weights.embedding, rows_[row].token, residual_.data() + at(row, shape_.hidden));
   }
-  const int sets = apart_ ? pool_.size() : 1;
-  for (int i = 0; i < sets; ++i) {
-    Inputs& set = inputs_[static_cast<std::size_t>(i)];
-    set.hidden.prepare(weights.layer_input, count, shape_.hidden);
-    set.attention.prepare(weights.layer_input, count, attention_width_);
-    set.mlp.prepare(weights.layer_input, count, shape_.intermediate);
-    if (!logit_rows_.empty()) {
-      set.head.prepare(weights.head_input, static_cast<int>(logit_rows_.size()), shape_.hidden);
-    }
-  }
+  start_stream();
+  prepare_inputs();
   pool_.run([this](Member& member) {
+    bring_in_features(member);
     layers(member);
     head(member);
   });
 }
 
-template <typename Work>
-void Pass::prepare_rows(Member& member, int rows, Work&& work) {
-  if (apart_) {
-    work(0, rows);
-    return;
+void Pass::prepare_inputs() {
+  const int count = static_cast<int>(rows_.size());
+  const ActivationKind kind = weights_->layer_input;
+  const int sets = apart_ ? pool_.size() : 1;
+  for (int i = 0; i < sets; ++i) {
+    Inputs& set = inputs_[static_cast<std::size_t>(i)];
+    set.hidden.prepare(kind, count, shape_.hidden);
+    set.attention.prepare(kind, count, attention_width_);
+    set.mlp.prepare(kind, count, shape_.intermediate);
+    if (!logit_rows_.empty()) {
+      set.head.prepare(weights_->head_input, static_cast<int>(logit_rows_.size()), shape_.hidden);
+    }
+    if (architecture_ == Architecture::eagle2) {
+      set.joined.prepare(weights_->feature_input, count, 2 * shape_.hidden);
+    } else if (architecture_ == Architecture::eagle3) {
+      set.joined.prepare(kind, count, 2 * shape_.hidden);
+      if (target_rows_.empty()) continue;
+      set.target_features.prepare(weights_->feature_input, static_cast<int>(target_rows_.size()),
+                                  shape_.feature_width);
+    }
   }
-  member.share(rows, kRowBlock, work);
-  member.barrier();
+}
+
+void Pass::normalize(int row, const float* norm, float* out) const {
+  const float* stream = residual_.data() + at(row, shape_.hidden);
+  if (norm == nullptr) {
+    std::copy(stream, stream + shape_.hidden, out);
+  } else {
+    floats_.rms_norm(stream, norm, shape_.norm_epsilon, shape_.hidden, out);
+  }
 }
 
 void Pass::norm_and_pack(Member& member, const float* norm, PackedRows& packed) {
   float* normed = inputs(member).normed.data();
   prepare_rows(member, static_cast<int>(rows_.size()), [&](int begin, int end) {
-    for (int row = begin; row < end; ++row) {
-      floats_.rms_norm(residual_.data() + at(row, shape_.hidden), norm, shape_.norm_epsilon,
-                       shape_.hidden, normed + at(row, shape_.hidden));
-    }
+    for (int row = begin; row < end; ++row) normalize(row, norm, normed + at(row, shape_.hidden));
     kernels_.pack(normed, shape_.hidden, begin, end, packed);
   });
 }
@@ -139,10 +125,11 @@ void Pass::layers(Member& member) {
   };
   // Adds a product to the residual stream.
   const auto accumulate = [&](const Matrix& matrix, const PackedRows& packed) {
-    member.share(
-        matrix.tile_count(), grain(matrix.tile_count(), member.size(), 1), [&](int begin, int end) {
-          kernels_.matmul(matrix, packed, begin, end, residual_.data(), shape_.hidden, true);
-        });
+    member.share(matrix.tile_count(), piece_tiles(matrix.tile_count(), member.size(), 1),
+                 [&](int begin, int end) {
+                   kernels_.matmul(matrix, packed, begin, end, residual_.data(), shape_.hidden,
+                                   true);
+                 });
     member.barrier();
   };
 
@@ -150,10 +137,18 @@ void Pass::layers(Member& member) {
     const LayerWeights& layer = weights_->layers[static_cast<std::size_t>(index)];
     keep_features(member, index);
 
-    norm_and_pack(member, layer.attention_norm, input.hidden);
-    member.share(layer.qkv.tile_count(), grain(layer.qkv.tile_count(), member.size(), 1),
+    const bool joins = index == 0 && architecture_ == Architecture::eagle3;
+    if (joins) {
+      join_norms(member, layer.attention_norm);
+    } else {
+      norm_and_pack(member, layer.attention_norm, input.hidden);
+    }
+    // A head with a norm of its own is computed in one piece.
+    const int step = layer.q_norm == nullptr ? 1 : shape_.head_dim / kTileRows;
+    member.share(layer.qkv.tile_count(), piece_tiles(layer.qkv.tile_count(), member.size(), step),
                  [&](int begin, int end) {
-                   product(layer.qkv, input.hidden, begin, end);
+                   product(layer.qkv, joins ? input.joined : input.hidden, begin, end);
+                   add_bias_and_normalize(layer, begin, end, outputs);
                    place_heads(index, begin, end, outputs);
                  });
     member.barrier();
@@ -167,7 +162,8 @@ void Pass::layers(Member& member) {
     accumulate(layer.o, input.attention);
 
     norm_and_pack(member, layer.mlp_norm, input.hidden);
-    member.share(layer.gate_up.tile_count(), grain(layer.gate_up.tile_count(), member.size(), 2),
+    member.share(layer.gate_up.tile_count(),
+                 piece_tiles(layer.gate_up.tile_count(), member.size(), 2),
                  [&](int begin, int end) {
                    product(layer.gate_up, input.hidden, begin, end);
                    for (int row = 0; row < rows; ++row) {
@@ -192,13 +188,28 @@ void Pass::keep_features(const Member& member, int tap) {
   for (std::size_t index = 0; index < wanted.size(); ++index) {
     if (wanted[index] != tap) continue;
     for (std::size_t row = member.index(); row < rows_.size(); row += member.size()) {
-      const float* from = residual_.data() + row * shape_.hidden;
-      float* to = features_->place(rows_[row].feature_row, index);
-      if (tap <= shape_.layers) {
-        std::copy(from, from + shape_.hidden, to);
-      } else {
-        floats_.rms_norm(from, weights_->final_norm, shape_.norm_epsilon, shape_.hidden, to);
-      }
+      normalize(static_cast<int>(row), tap <= shape_.layers ? nullptr : weights_->final_norm,
+                features_->place(rows_[row].feature_row, index));
+    }
+  }
+}
+
+void Pass::add_bias_and_normalize(const LayerWeights& layer, int tile_begin, int tile_end,
+                                  float* outputs) const {
+  const int width = (tile_end - tile_begin) * kTileRows;
+  const int head_dim = shape_.head_dim;
+  for (int row = 0; row < static_cast<int>(rows_.size()); ++row) {
+    float* values = outputs + at(row, kPieceOutputs);
+    if (layer.qkv_bias != nullptr) {
+      const float* bias = layer.qkv_bias + at(tile_begin, kTileRows);
+      for (int i = 0; i < width; ++i) values[i] += bias[i];
+    }
+    if (layer.q_norm == nullptr) continue;
+    for (int start = 0; start < width; start += head_dim) {
+      const int head = (tile_begin * kTileRows + start) / head_dim;
+      if (head >= shape_.heads + shape_.kv_heads) break;
+      floats_.rms_norm(values + start, head < shape_.heads ? layer.q_norm : layer.k_norm,
+                       shape_.norm_epsilon, head_dim, values + start);
     }
   }
 }
@@ -276,10 +287,8 @@ void Pass::head(Member& member) {
   Inputs& input = inputs(member);
   prepare_rows(member, rows, [&](int begin, int end) {
     for (int i = begin; i < end; ++i) {
-      const int row = logit_rows_[static_cast<std::size_t>(i)];
-      floats_.rms_norm(residual_.data() + at(row, shape_.hidden), weights_->final_norm,
-                       shape_.norm_epsilon, shape_.hidden,
-                       input.normed.data() + at(i, shape_.hidden));
+      normalize(logit_rows_[static_cast<std::size_t>(i)], weights_->final_norm,
+                input.normed.data() + at(i, shape_.hidden));
     }
     kernels_.pack(input.normed.data(), shape_.hidden, begin, end, input.head);
   });

@@ -5,11 +5,13 @@
 #include <span>
 #include <vector>
 
+#include "core/packed_metadata.h"
 #include "cpu/elementwise.h"
 #include "cpu/kernels.h"
 #include "cpu/model_cache.h"
 #include "cpu/model_features.h"
 #include "cpu/model_results.h"
+#include "cpu/model_rotary.h"
 #include "cpu/model_weights.h"
 #include "cpu/threads.h"
 
@@ -30,25 +32,14 @@ struct PassRow {
   uint64_t ancestors = 0;  // 0 for a chain
   int logit_row = -1;      // -1: no logits wanted
   std::size_t feature_row = 0;
-};
-
-// Cosines and sines of every position and rotary pair, computed in f64.
-class RotaryTable {
- public:
-  RotaryTable(const ModelShape& shape, int max_context);
-  const float* cosine(int position) const { return cosine_.data() + start(position); }
-  const float* sine(int position) const { return sine_.data() + start(position); }
-
- private:
-  std::size_t start(int position) const { return static_cast<std::size_t>(position) * pairs_; }
-  std::size_t pairs_;
-  std::vector<float> cosine_, sine_;
+  const float* feature = nullptr;  // draft heads only
+  bool feature_of_target = false;  // or the head's own
 };
 
 class Pass {
  public:
-  // All but the pool must outlive the pass, and the pool too.
-  Pass(const ModelShape& shape, int max_context, const KernelTable& kernels,
+  // All but the metadata must outlive the pass.
+  Pass(const core::PackedMetadata& metadata, int max_context, const KernelTable& kernels,
        const FloatKernels& floats, KvCache& cache, ThreadPool& pool);
 
   // At most kPassRows rows. Rows of one sequence must come in order, after all that they see.
@@ -62,11 +53,24 @@ class Pass {
   // for itself, which costs less than waiting for another; else the threads share one set.
   struct Inputs {
     PackedRows hidden, attention, mlp, head;
-    std::vector<float> normed;  // [row][hidden]
+    PackedRows joined;           // of draft heads: embedding and feature side by side
+    PackedRows target_features;  // eagle3
+    std::vector<float> normed;   // [row][...], the widest of the above that is computed
   };
 
+  // model_pass_input.cpp: the residual stream in front of the first layer.
+  void start_stream();
+  void bring_in_features(Member& member);
+  void join_embedding_and_feature(Member& member);
+  void fuse_target_features(Member& member);
+  void join_norms(Member& member, const float* stream_norm);
+
+  void prepare_inputs();
   void layers(Member& member);
   void attention(Member& member, int layer);
+  // These two take the outputs of a piece of qkv.
+  void add_bias_and_normalize(const LayerWeights& layer, int tile_begin, int tile_end,
+                              float* outputs) const;
   void place_heads(int layer, int tile_begin, int tile_end, const float* outputs);
   void head(Member& member);
   // Keeps the residual stream where `tap` is wanted. Nobody may change it before the next barrier.
@@ -77,9 +81,19 @@ class Pass {
   // Calls work(begin, end) for rows that this thread is to prepare, and waits if they are shared
   // out.
   template <typename Work>
-  void prepare_rows(Member& member, int rows, Work&& work);
+  void prepare_rows(Member& member, int rows, Work&& work) {
+    if (apart_) {
+      work(0, rows);
+      return;
+    }
+    member.share(rows, kRowBlock, work);
+    member.barrier();
+  }
   void norm_and_pack(Member& member, const float* norm, PackedRows& packed);
+  // The norm of a row of the residual stream, or the row itself where the model has no norm there.
+  void normalize(int row, const float* norm, float* out) const;
 
+  const core::Architecture architecture_;
   const ModelShape shape_;
   const KernelTable& kernels_;
   const FloatKernels& floats_;
@@ -92,11 +106,13 @@ class Pass {
   std::vector<std::vector<float>> scores_;   // one a thread
   std::vector<std::vector<float>> outputs_;  // one a thread: [row][kPieceOutputs], of one piece
   std::vector<float> residual_, query_, attention_, mlp_;  // [row][...]
+  std::vector<float> embedded_;                            // [row][hidden], of draft heads
 
   // Of the pass that runs.
   const WeightSet* weights_ = nullptr;
   std::span<const PassRow> rows_;
-  std::vector<int> logit_rows_;  // indices into rows_
+  std::vector<int> logit_rows_;   // indices into rows_
+  std::vector<int> target_rows_;  // likewise: eagle3's with the target's features
   LogitResults* results_ = nullptr;
   FeatureResults* features_ = nullptr;
   bool apart_ = false;

@@ -15,11 +15,13 @@ void grow(std::vector<T>& values, std::size_t size) {
 
 }  // namespace
 
-LogitResults::LogitResults(const FloatKernels& kernels, int vocabulary, int threads)
+LogitResults::LogitResults(const FloatKernels& kernels, int entries,
+                           std::span<const int32_t> draft_tokens, int threads)
     : kernels_(&kernels),
-      vocabulary_(vocabulary),
-      stretches_((vocabulary + kVocabularyStretch - 1) / kVocabularyStretch),
-      threads_(threads) {}
+      row_entries_(entries),
+      stretches_((entries + kVocabularyStretch - 1) / kVocabularyStretch),
+      threads_(threads),
+      draft_tokens_(draft_tokens) {}
 
 void LogitResults::start(std::size_t rows, const Want& want) {
   rows_ = rows;
@@ -35,14 +37,14 @@ void LogitResults::start(std::size_t rows, const Want& want) {
     grow(parts_, rows * stretches_);
     grow(log_sums_, rows);
   }
-  if (want.logits) grow(logits_, rows * vocabulary_);
+  if (want.logits) grow(logits_, rows * row_entries_);
 }
 
 void LogitResults::take(int thread, std::size_t row, int stretch, const float* logits, int size) {
   const int first = stretch * kVocabularyStretch;
   kernels_->add_to_top(logits, size, first, list(thread, row));
   if (want_.log_sum) parts_[row * stretches_ + stretch] = kernels_->log_sum_part(logits, size);
-  if (want_.logits) std::copy(logits, logits + size, logits_.data() + row * vocabulary_ + first);
+  if (want_.logits) std::copy(logits, logits + size, logits_.data() + row * row_entries_ + first);
 }
 
 void LogitResults::finish() {
@@ -68,6 +70,10 @@ void LogitResults::merge_top(std::size_t row) {
       for (; place > 0 && better(entry, out[place - 1]); --place) out[place] = out[place - 1];
       out[place] = entry;
     }
+  }
+  if (draft_tokens_.empty()) return;
+  for (std::size_t i = 0; i < kept; ++i) {
+    out[i].token = draft_tokens_[static_cast<std::size_t>(out[i].token)];
   }
 }
 
@@ -105,7 +111,7 @@ float LogitResults::log_sum(std::size_t row) const {
 
 std::span<const float> LogitResults::logits(std::size_t row) const {
   check(row, want_.logits, "whole rows of logits");
-  return {logits_.data() + row * vocabulary_, static_cast<std::size_t>(vocabulary_)};
+  return {logits_.data() + row * row_entries_, static_cast<std::size_t>(row_entries_)};
 }
 
 }  // namespace specquant::cpu

@@ -10,14 +10,17 @@
 
 namespace specquant::cpu {
 
-// The vocabulary is handed out in stretches of this many tokens. Log-sums are taken for each
+// The head is handed out in stretches of this many rows. Log-sums are taken for each
 // stretch and merged in order, so that they do not depend on which thread took which.
 constexpr int kVocabularyStretch = 256;
 
 class LogitResults {
  public:
   LogitResults() = default;
-  LogitResults(const FloatKernels& kernels, int vocabulary, int threads);
+  // `entries` logits a row. Entry i is token i, or draft_tokens[i], which rise and outlive this
+  // object.
+  LogitResults(const FloatKernels& kernels, int entries, std::span<const int32_t> draft_tokens,
+               int threads);
 
   // Makes room for `rows` rows; earlier results are gone.
   void start(std::size_t rows, const Want& want);
@@ -40,7 +43,8 @@ class LogitResults {
   void check(std::size_t row, bool wanted, const char* what) const;
 
   const FloatKernels* kernels_ = nullptr;
-  int vocabulary_ = 0, stretches_ = 0, threads_ = 1;
+  int row_entries_ = 0, stretches_ = 0, threads_ = 1;
+  std::span<const int32_t> draft_tokens_;
   std::size_t rows_ = 0, top_k_ = 0;
   Want want_;
   std::vector<TopList> lists_;     // [thread][row]
@@ -48,7 +52,7 @@ class LogitResults {
   std::vector<TopEntry> top_;      // [row][top_k]
   std::vector<LogSumPart> parts_;  // [row][stretch]
   std::vector<float> log_sums_;    // [row]
-  std::vector<float> logits_;      // [row][vocabulary]
+  std::vector<float> logits_;      // [row][entry]
 };
 
 }  // namespace specquant::cpu

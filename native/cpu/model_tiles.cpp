@@ -112,7 +112,38 @@ bool convert_tile(const Matrix& from, int tile, WeightKind kind, uint16_t* out) 
   return finite;
 }
 
+// Copies one row between tiles of the same layout.
+void copy_lane(const Matrix& layout, const std::byte* from, std::size_t from_lane, std::byte* to,
+               std::size_t to_lane) {
+  // `count` units of 16 lanes of `width` bytes.
+  const auto copy = [&](std::size_t count, std::size_t width) {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(to + to_lane * width, from + from_lane * width, width);
+      from += kTileRows * width;
+      to += kTileRows * width;
+    }
+  };
+  const auto cols = static_cast<std::size_t>(layout.cols);
+  if (layout.kind == WeightKind::f16) return copy(cols, kF16Bytes);
+  if (layout.kind == WeightKind::bf16) return copy(cols / 2, 2 * kF16Bytes);
+  const auto group = static_cast<std::size_t>(layout.group);
+  const bool four = is_affine4(layout.kind);
+  for (std::size_t i = 0; i < cols / group; ++i) {
+    copy(four ? group / 8 : group / 4, 4);  // codes
+    copy(four ? 2 : 1, kF16Bytes);          // scales, and offsets
+  }
+}
+
 }  // namespace
+
+void take_rows(const Matrix& from, std::span<const int32_t> rows, std::byte* out) {
+  const std::size_t tile_bytes = from.tile_bytes();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<std::size_t>(rows[i]);
+    copy_lane(from, from.tiles + row / kTileRows * tile_bytes, row % kTileRows,
+              out + i / kTileRows * tile_bytes, i % kTileRows);
+  }
+}
 
 void read_row(const Matrix& matrix, int row, float* out) {
   const int tile = row / kTileRows;

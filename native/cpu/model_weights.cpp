@@ -26,9 +26,10 @@ WeightKind weight_kind(TensorKind kind) {
       return WeightKind::bf16;
     case TensorKind::f16:
     case TensorKind::f32:
+    case TensorKind::i32:
       break;
   }
-  return WeightKind::f16;  // f32 tensors are vectors and never come here
+  return WeightKind::f16;  // vectors never come here
 }
 
 Matrix stored(const TensorView& tensor) {
@@ -73,11 +74,15 @@ void check_stored_kind(Precision precision, const TensorView& tensor) {
 
 void check_shapes(const core::PackedFile& file) {
   const ModelShape& shape = file.shape();
-  if (shape.head_dim % 16 != 0) {
+  const auto refuse_heads = [&](const std::string& tensor, const std::string& need) {
     throw core::Error(core::ErrorType::model,
-                      "Model " + file.name() + ": tensor 'layers.0.qkv' has heads of " +
-                          std::to_string(shape.head_dim) +
-                          " dimensions; the CPU engine needs a multiple of 16.");
+                      "Model " + file.name() + ": tensor '" + tensor + "' has heads of " +
+                          std::to_string(shape.head_dim) + " dimensions; the CPU engine needs " +
+                          need + ".");
+  };
+  if (shape.head_dim % kTileRows != 0) refuse_heads("layers.0.qkv", "a multiple of 16");
+  if (file.find_in_layer(0, "q_norm") != nullptr && shape.head_dim > kLargestNormedHead) {
+    refuse_heads("layers.0.q_norm", "at most " + std::to_string(kLargestNormedHead));
   }
 }
 
@@ -98,73 +103,70 @@ ActivationKind layer_activation(Precision precision) {
   return ActivationKind::f32;
 }
 
-// The head is where a rounding error reaches the logits directly, so w4a4 gives it 16 bits.
-ActivationKind head_activation(Precision precision, WeightKind head) {
-  if (head == WeightKind::f16) return ActivationKind::f32;
-  if (head == WeightKind::bf16) return ActivationKind::bf16;
+// Of a product outside the layers. At the head a rounding error reaches the logits directly, so
+// w4a4 gives it 16 bits; and the product that brings features into a draft head likewise.
+ActivationKind outer_activation(Precision precision, WeightKind weights) {
+  if (weights == WeightKind::f16) return ActivationKind::f32;
+  if (weights == WeightKind::bf16) return ActivationKind::bf16;
   return precision == Precision::w4a8 || precision == Precision::w8a8 ? ActivationKind::i8
                                                                       : ActivationKind::i16;
 }
 
 constexpr std::array kLayerMatrices{"qkv", "o", "gate_up", "down"};
 
+const float* optional_floats(const TensorView* tensor) {
+  return tensor == nullptr ? nullptr : tensor->floats().data();
+}
+
+// The head that the model computes: its own, the target's, or the target's rows for the draft
+// vocabulary, still without bytes.
+TensorView described_head(const core::PackedFile& file, const core::PackedFile* target) {
+  if (const TensorView* own = file.find("head")) return *own;
+  TensorView head = target->head();
+  if (!file.draft_tokens().empty()) {
+    head.rows = static_cast<int>(file.draft_tokens().size());
+    head.bytes = {};
+  }
+  return head;
+}
+
 }  // namespace
 
-const char* name_of(WeightKind kind) {
-  switch (kind) {
-    case WeightKind::affine4:
-      return "affine4";
-    case WeightKind::affine4z:
-      return "affine4z";
-    case WeightKind::affine8:
-      return "affine8";
-    case WeightKind::f16:
-      return "f16";
-    case WeightKind::bf16:
-      return "bf16";
-  }
-  return "f16";
-}
-
-const char* name_of(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::f32:
-      return "f32";
-    case ActivationKind::bf16:
-      return "bf16";
-    case ActivationKind::i16:
-      return "i16";
-    case ActivationKind::i8:
-      return "i8";
-    case ActivationKind::u4:
-      return "u4";
-  }
-  return "f32";
-}
-
-ModelWeights::ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions,
-                           ThreadPool& pool)
-    : arena_(static_cast<std::size_t>(bytes_needed(file, precisions))) {
+ModelWeights::ModelWeights(const core::PackedFile& file, const core::PackedFile* target,
+                           std::span<const Precision> precisions, ThreadPool& pool)
+    : arena_(static_cast<std::size_t>(bytes_needed(file, target, precisions))) {
   check_shapes(file);
   for (const auto& [name, tensor] : file.tensors()) {
-    if (tensor.kind == TensorKind::f32) {
+    if (core::is_vector(tensor.kind)) {
       bytes_by_kind_[core::name_of(tensor.kind)] += static_cast<int64_t>(tensor.bytes.size());
     }
   }
+  TensorView head = described_head(file, target);
+  head_rows_ = head.rows;
+  std::vector<std::byte> taken;
+  if (head.bytes.empty()) {
+    taken.resize(stored(head).tile_bytes() * stored(head).tile_count());
+    take_rows(stored(target->head()), file.draft_tokens(), taken.data());
+    head.bytes = taken;
+  }
   for (const Precision precision : precisions) {
-    if (!sets_.contains(precision)) sets_.emplace(precision, build(precision, file, pool));
+    if (sets_.contains(precision)) continue;
+    sets_.emplace(precision, build(precision, file, target, head, pool));
   }
 }
 
-double ModelWeights::bytes_needed(const core::PackedFile& file,
+double ModelWeights::bytes_needed(const core::PackedFile& file, const core::PackedFile* target,
                                   std::span<const Precision> precisions) {
   double bytes = 0.0;
-  for (const auto& [name, tensor] : file.tensors()) {
-    if (tensor.kind == TensorKind::f32) continue;
+  const auto add = [&](const TensorView& tensor) {
     std::set<WeightKind> kinds;
     for (const Precision precision : precisions) kinds.insert(kind_for(precision, tensor));
     for (const WeightKind kind : kinds) bytes += static_cast<double>(placed_bytes(tensor, kind));
+  };
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (!core::is_vector(tensor.kind)) add(tensor);
   }
+  if (file.find("head") == nullptr) add(described_head(file, target));
   return bytes;
 }
 
@@ -205,7 +207,9 @@ Matrix ModelWeights::place(Precision precision, const TensorView& tensor, Thread
   return placed_.emplace(key, matrix).first->second;
 }
 
-WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file, ThreadPool& pool) {
+WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file,
+                              const core::PackedFile* target, const TensorView& head,
+                              ThreadPool& pool) {
   WeightSet set;
   for (int layer = 0; layer < file.shape().layers; ++layer) {
     for (const char* part : kLayerMatrices) {
@@ -216,15 +220,28 @@ WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file,
     const auto matrix = [&](const char* part) {
       return place(precision, file.layer_tensor(layer, part), pool);
     };
+    const auto vector = [&](const char* part) {
+      return optional_floats(file.find_in_layer(layer, part));
+    };
     set.layers.push_back({matrix("qkv"), matrix("o"), matrix("gate_up"), matrix("down"),
-                          file.layer_tensor(layer, "attn_norm").floats().data(),
-                          file.layer_tensor(layer, "mlp_norm").floats().data()});
+                          vector("attn_norm"), vector("mlp_norm"), vector("qkv_bias"),
+                          vector("q_norm"), vector("k_norm")});
   }
-  set.head = place(precision, file.head(), pool);
-  set.embedding = place(precision, file.embedding(), pool);
-  set.final_norm = file.tensor("final_norm").floats().data();
+  set.head = place(precision, head, pool);
+  const bool own_embedding = file.shape().tied_head || file.find("embed") != nullptr;
+  set.embedding =
+      own_embedding ? place(precision, file.embedding(), pool) : stored(target->embedding());
+  set.final_norm = optional_floats(file.find("final_norm"));
   set.layer_input = layer_activation(precision);
-  set.head_input = head_activation(precision, set.head.kind);
+  set.head_input = outer_activation(precision, set.head.kind);
+  for (const char* name : {"fc", "feature_fc"}) {
+    const TensorView* tensor = file.find(name);
+    if (tensor == nullptr) continue;
+    set.feature_fc = place(precision, *tensor, pool);
+    set.feature_input = outer_activation(precision, set.feature_fc.kind);
+  }
+  set.fc_bias = optional_floats(file.find("fc_bias"));
+  set.embed_norm = optional_floats(file.find("embed_norm"));
   return set;
 }
 

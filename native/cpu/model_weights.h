@@ -13,10 +13,16 @@
 
 namespace specquant::cpu {
 
+// A head of q or k with a norm of its own is computed by one thread in one piece.
+constexpr int kLargestNormedHead = 256;
+
 struct LayerWeights {
   Matrix qkv, o, gate_up, down;
-  const float* attention_norm = nullptr;
+  const float* attention_norm = nullptr;  // null: the stream goes in as it is
   const float* mlp_norm = nullptr;
+  const float* qkv_bias = nullptr;  // null: none
+  const float* q_norm = nullptr;    // null: none; k_norm likewise
+  const float* k_norm = nullptr;
 };
 
 // Everything that a forward at one precision needs to know about numbers.
@@ -25,38 +31,50 @@ struct WeightSet {
   ActivationKind head_input = ActivationKind::f32;
   std::vector<LayerWeights> layers;
   Matrix embedding, head;
-  const float* final_norm = nullptr;
+  const float* final_norm = nullptr;  // null: the stream goes to the head as it is
+  // Of draft heads: the product that brings the target's features in, and what goes with it.
+  Matrix feature_fc;  // eagle2: of [embedding; feature]
+  ActivationKind feature_input = ActivationKind::f32;
+  const float* fc_bias = nullptr;     // eagle2; null: none
+  const float* embed_norm = nullptr;  // eagle3
 };
 
 // Weight sets over one packed file. Every matrix is copied once, in the order of its use, into one
 // stretch of memory with large pages: a stream from there runs a tenth faster than from the mapped
 // file. For fp16 and bf16 it is converted on the way where the file stores another kind. Sets share
 // the copies. Norms are read from the file, which must outlive this object.
+//
+// A draft head without embedding or output head takes those of its target: the embedding is read in
+// the target's file, in the kind that stands there, and the output head, or its rows for the draft
+// vocabulary, is copied.
 class ModelWeights {
  public:
   // Throws core::Error: `unsupported` where the file cannot serve a precision, `model` where a
   // shape does not suit the kernels; both name the tensor.
-  ModelWeights(const core::PackedFile& file, std::span<const Precision> precisions,
-               ThreadPool& pool);
+  // `target` is null but for a draft head.
+  ModelWeights(const core::PackedFile& file, const core::PackedFile* target,
+               std::span<const Precision> precisions, ThreadPool& pool);
 
   // Bytes that the constructor would take for the matrices.
-  static double bytes_needed(const core::PackedFile& file, std::span<const Precision> precisions);
+  static double bytes_needed(const core::PackedFile& file, const core::PackedFile* target,
+                             std::span<const Precision> precisions);
 
   const WeightSet& set(Precision precision) const;  // throws std::invalid_argument if not loaded
   const std::map<std::string, int64_t>& bytes_by_kind() const { return bytes_by_kind_; }
+  int head_rows() const { return head_rows_; }
+  int64_t vector_bytes() const { return bytes_by_kind_.at("f32"); }  // norms and biases
 
  private:
   Matrix place(Precision precision, const core::TensorView& tensor, ThreadPool& pool);
-  WeightSet build(Precision precision, const core::PackedFile& file, ThreadPool& pool);
+  WeightSet build(Precision precision, const core::PackedFile& file,
+                  const core::PackedFile* target, const core::TensorView& head, ThreadPool& pool);
 
   Buffer arena_;
   std::size_t arena_used_ = 0;
+  int head_rows_ = 0;
   std::map<std::string, Matrix> placed_;  // by tensor and kind
   std::map<Precision, WeightSet> sets_;
   std::map<std::string, int64_t> bytes_by_kind_;
 };
-
-const char* name_of(WeightKind kind);
-const char* name_of(ActivationKind kind);
 
 }  // namespace specquant::cpu

@@ -247,6 +247,7 @@ WeightFormat CudaModel::vocabulary_format(Precision precision, const std::string
     case TensorKind::affine4z:  // no kernel has zero points; 16 bits keep them
     case TensorKind::f16:
     case TensorKind::f32:
+    case TensorKind::i32:
       break;
   }
   return WeightFormat::f16;

@@ -199,6 +199,7 @@ Stored stored_kind(core::TensorKind kind) {
     case core::TensorKind::bf16:
       return Stored::bf16;
     case core::TensorKind::f16:
+    case core::TensorKind::i32:
     case core::TensorKind::f32:  // a vector, never a matrix
       break;
   }

@@ -85,6 +85,23 @@ void validate(std::span<const Rows> batch, int max_batch, int max_context, int v
   }
 }
 
+void validate_features(std::span<const Rows> batch, const ModelShape& shape) {
+  for (std::size_t sequence = 0; sequence < batch.size(); ++sequence) {
+    const Rows& rows = batch[sequence];
+    if (shape.feature_width == 0) {
+      if (!rows.features.empty()) refuse(sequence, 0, "the model takes no features");
+      continue;
+    }
+    const std::size_t count = rows.tokens.size();
+    if (rows.features.size() != count * static_cast<std::size_t>(shape.feature_width) &&
+        rows.features.size() != count * static_cast<std::size_t>(shape.hidden)) {
+      refuse(sequence, 0,
+             "a draft head needs a feature a row, of " + std::to_string(shape.feature_width) +
+                 " values from the target or " + std::to_string(shape.hidden) + " of its own");
+    }
+  }
+}
+
 void validate_taps(std::span<const int> taps, int layers) {
   for (const int tap : taps) {
     if (tap < 0 || tap > layers + 1) {

@@ -129,6 +129,9 @@ class Model {
 // Checks the rules above; throws std::invalid_argument that names the row.
 void validate(std::span<const Rows> batch, int max_batch, int max_context, int vocabulary);
 
+// Checks Rows::features against the widths that the model takes; throws as validate() does.
+void validate_features(std::span<const Rows> batch, const ModelShape& shape);
+
 // Checks Want::taps; throws std::invalid_argument.
 void validate_taps(std::span<const int> taps, int layers);
 

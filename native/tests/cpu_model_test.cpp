@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -189,6 +190,40 @@ TEST_CASE("features are the wanted taps of every row, one after another") {
   CHECK_THROWS_WITH_AS(
       model->forward(Precision::fp16, batch, {LogitRows::last, 1, false, false, unknown}),
       "Tap 4 is not between 0 and 3, the final norm's output.", std::invalid_argument);
+}
+
+TEST_CASE("a reduced vocabulary computes the rows of the whole head, and speaks of tokens") {
+  RandomModelSpec spec = untied_spec();
+  const RandomModel whole(spec);
+  for (int token = 3; token < 300; token += 1 + token % 5) spec.draft_tokens.push_back(token);
+  const RandomModel reduced(spec);
+  const Precision precisions[] = {Precision::w4a8};
+  const auto model = make_cpu_model(reduced.file(), precisions, 1, 64, 2);
+  REQUIRE(std::ranges::equal(model->draft_tokens(), spec.draft_tokens));
+  CHECK(make_cpu_model(whole.file(), precisions, 1, 64, 2)->draft_tokens().empty());
+
+  const std::vector<int32_t> tokens = random_tokens(5, 300, 5);  // also such as it cannot draft
+  const Rows rows{0, 0, tokens, {}};
+  const auto entries = static_cast<int>(spec.draft_tokens.size());
+  model->forward(Precision::w4a8, {&rows, 1}, {LogitRows::all, entries, true, true});
+  const reference::Rounding rounding{ActivationKind::i8, ActivationKind::i8, true};
+  const auto want = reference_outputs(reduced, tokens, rounding).logits;
+  for (std::size_t row = 0; row < tokens.size(); ++row) {
+    const auto logits = model->logits(row);
+    CHECK(relative_error(logits, want[row]) < 0.03);
+    std::set<int32_t> seen;
+    for (int i = 0; i < entries; ++i) {
+      const TopEntry entry = model->top(row)[i];
+      const auto place = std::ranges::lower_bound(spec.draft_tokens, entry.token);
+      REQUIRE((place != spec.draft_tokens.end() && *place == entry.token));
+      CHECK(entry.logit == logits[place - spec.draft_tokens.begin()]);
+      CHECK((i == 0 || entry.logit <= model->top(row)[i - 1].logit));
+      seen.insert(entry.token);
+    }
+    CHECK(seen.size() == spec.draft_tokens.size());
+  }
+  CHECK_THROWS_AS(model->forward(Precision::w4a8, {&rows, 1}, {LogitRows::last, entries + 1}),
+                  std::invalid_argument);
 }
 
 TEST_CASE("only the rows that were asked for have results") {

@@ -66,7 +66,7 @@ TEST_CASE("ties in the best tokens go to the lower id, whoever took which stretc
     CAPTURE(isa);
     // Who takes the stretches: two mixtures, then one thread alone, from the last to the first.
     for (const int owner : {0, 1, 2}) {
-      LogitResults results(*table, vocabulary, 2);
+      LogitResults results(*table, vocabulary, {}, 2);
       results.start(1, {LogitRows::all, 50, true, true});
       for (int i = 0; i <= 4; ++i) {
         const int stretch = owner == 2 ? 4 - i : i;
@@ -93,7 +93,7 @@ TEST_CASE("best tokens have valid ids even where the logits are not numbers") {
   std::vector<float> logits(200, std::numeric_limits<float>::quiet_NaN());
   logits[150] = 1.0F;
   for (const auto& [isa, table] : tables()) {
-    LogitResults results(*table, 200, 2);
+    LogitResults results(*table, 200, {}, 2);
     results.start(1, {LogitRows::all, 3, false, false});
     results.take(1, 0, 0, logits.data(), 100);
     results.finish();

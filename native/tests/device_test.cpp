@@ -58,5 +58,29 @@ TEST_CASE("two words must agree about an ancestor of an earlier forward") {
   check_says(with(0b01001, 0b11100), "row 1: its ancestors are not those of its parent");
 }
 
+TEST_CASE("features have one of the two widths of a draft head, and no other model takes any") {
+  const std::vector<int32_t> tokens{1, 2};
+  const std::vector<float> features(2 * 96);
+  const auto verdict_of = [&](std::size_t values, int feature_width) {
+    ModelShape shape;
+    shape.hidden = 32;
+    shape.feature_width = feature_width;
+    const Rows rows{0, 0, tokens, {}, -1, std::span(features).first(values)};
+    try {
+      validate_features(std::span(&rows, 1), shape);
+      return std::string();
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+  };
+  CHECK(verdict_of(0, 0).empty());
+  CHECK(verdict_of(2 * 96, 96).empty());
+  CHECK(verdict_of(2 * 32, 96).empty());
+  check_says(verdict_of(64, 0), "Sequence 0, row 0: the model takes no features.");
+  for (const std::size_t values : {0, 32, 96, 191}) {
+    check_says(verdict_of(values, 96), "of 96 values from the target or 32 of its own");
+  }
+}
+
 }  // namespace
 }  // namespace specquant

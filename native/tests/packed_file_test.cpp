@@ -180,6 +180,43 @@ TEST_CASE("a tensor that does not fit its description is refused by name") {
              "tensors 'layers.0.o' and 'layers.1.o' overlap");
 }
 
+// The file with an untied head of four rows, for these tokens.
+std::string reduced(
+    const std::vector<int32_t>& tokens,
+    const std::function<void(PackedParts&)>& spoil = [](PackedParts&) {}) {
+  return verdict_after([&](PackedParts& parts) {
+    parts.metadata["tied_head"] = false;
+    parts.metadata["tensors"].erase("head");
+    parts.tensors.erase("head");
+    parts.add("head", "f16", 4, 64, 0);
+    parts.add("embed", "affine8", 50, 64, 32);
+    parts.add("draft_tokens", "i32", static_cast<int>(tokens.size()), 1, 0);
+    std::memcpy(parts.data.data() + parts.data.size() - 4 * tokens.size(), tokens.data(),
+                4 * tokens.size());
+    spoil(parts);
+  });
+}
+
+TEST_CASE("a reduced vocabulary has a rising token for each row of the head") {
+  CHECK(reduced({0, 7, 8, 49}).empty());
+  check_says(reduced({0, 7, 49}), "tensor 'head': it is 4 x 64");
+  for (const std::vector<int32_t>& tokens :
+       {std::vector{0, 8, 7, 49}, {0, 7, 7, 49}, {-1, 7, 8, 49}, {0, 7, 8, 50}}) {
+    check_says(reduced(tokens), "tensor 'draft_tokens': its tokens do not rise");
+  }
+  check_says(reduced({0, 7, 8, 49}, [](PackedParts& p) { p.metadata["tied_head"] = true; }),
+             "'tied_head' is true beside tensor 'draft_tokens'");
+  check_says(
+      reduced({0, 7, 8, 49}, [](PackedParts& p) { p.tensors["draft_tokens"]["dtype"] = "F32"; }),
+      "tensor 'draft_tokens': its dtype is not I32");
+  check_says(reduced({0, 7, 8, 49},
+                     [](PackedParts& p) { p.metadata["tensors"]["draft_tokens"]["cols"] = 2; }),
+             "tensor 'draft_tokens': a vector of kind i32");
+  check_says(reduced({0, 7, 8, 49},
+                     [](PackedParts& p) { p.metadata["tensors"]["draft_tokens"]["kind"] = "f32"; }),
+             "tensor 'draft_tokens': it is 4 x 1 of kind f32");
+}
+
 TEST_CASE("random damage leads to typed errors alone") {
   std::mt19937 random(1);
   const std::string whole = PackedParts().bytes();

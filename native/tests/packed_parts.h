@@ -68,14 +68,16 @@ struct PackedParts {
   void add(const std::string& name, const std::string& kind, int rows, int cols, int group) {
     metadata["tensors"][name] = {{"kind", kind}, {"rows", rows}, {"cols", cols}, {"group", group}};
     core::TensorKind parsed = core::TensorKind::f32;
-    for (const auto known : {core::TensorKind::affine4, core::TensorKind::affine8,
-                             core::TensorKind::f16, core::TensorKind::bf16}) {
+    for (const auto known :
+         {core::TensorKind::affine4, core::TensorKind::affine8, core::TensorKind::f16,
+          core::TensorKind::bf16, core::TensorKind::i32}) {
       if (kind == core::name_of(known)) parsed = known;
     }
     const auto size = static_cast<std::size_t>(core::tensor_bytes(parsed, rows, cols, group));
     while (data.size() % 64 != 0) data += '\0';
-    const bool vector = parsed == core::TensorKind::f32;
-    tensors[name] = {{"dtype", vector ? "F32" : "U8"},
+    const bool vector = core::is_vector(parsed);
+    const char* type = parsed == core::TensorKind::i32 ? "I32" : vector ? "F32" : "U8";
+    tensors[name] = {{"dtype", type},
                      {"shape", {vector ? size / 4 : size}},
                      {"data_offsets", {data.size(), data.size() + size}}};
     data += std::string(size, '\0');

@@ -132,7 +132,7 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
         return product(model.layer_matrix(layer, part), rounded(input, rounding.layer_input));
       };
       Vector qkv =
-          layer_product("qkv", normalized(x, model.norm(prefix + "attn_norm"), s.norm_epsilon));
+          layer_product("qkv", normalized(x, model.vector(prefix + "attn_norm"), s.norm_epsilon));
       for (int head = 0; head < s.heads + s.kv_heads; ++head) {
         rotate(qkv.data() + head * s.head_dim, s.head_dim, static_cast<int>(position),
                s.rope_theta);
@@ -146,8 +146,8 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       cache.values.push_back(value);
       add(x, layer_product("o", attention(s, qkv, cache)));
 
-      const Vector gate_up =
-          layer_product("gate_up", normalized(x, model.norm(prefix + "mlp_norm"), s.norm_epsilon));
+      const Vector gate_up = layer_product(
+          "gate_up", normalized(x, model.vector(prefix + "mlp_norm"), s.norm_epsilon));
       Vector hidden(static_cast<std::size_t>(s.intermediate));
       for (int i = 0; i < s.intermediate; ++i) {
         const double gate = gate_up[i / 16 * 32 + i % 16];
@@ -156,7 +156,7 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       }
       add(x, layer_product("down", hidden));
     }
-    const Vector last = normalized(x, model.norm("final_norm"), s.norm_epsilon);
+    const Vector last = normalized(x, model.vector("final_norm"), s.norm_epsilon);
     all.logits.push_back(product(model.matrix("head"), rounded(last, rounding.head_input)));
     streams.push_back(x);
     streams.push_back(last);
