@@ -95,6 +95,12 @@ class LlamaCppEngine(Engine):
     def _gguf(self, packed: Path, metadata: Mapping[str, Any]) -> Path:
         """The GGUF in this worker's weight format, made beside the packed file if need be."""
         source = packed.parent / str(metadata["source"]["file"])
+        if metadata["source"]["format"] != "gguf":
+            raise RequestError(
+                "unsupported",
+                f"llama.cpp reads GGUF files, but {packed} was made from {source.name!r}. "
+                "Pack a GGUF file of the model.",
+            )
         if not source.exists():
             raise RequestError(
                 "model",

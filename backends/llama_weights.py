@@ -1,4 +1,4 @@
-"""A packed file's weights under the names and in the row order of transformers' Llama."""
+"""A packed file's weights under the names and in the row order of transformers' models."""
 
 from __future__ import annotations
 
@@ -17,12 +17,27 @@ def half_split(rows: Floats, heads: int) -> Floats:
     Pair i is rows (2i, 2i + 1) of a head in the packed file, and rows (i, i + head_dim / 2) in
     transformers.
     """
-    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
-    return np.ascontiguousarray(pairs.transpose(0, 2, 1, 3)).reshape(rows.shape)
+    pairs = rows.reshape(heads, -1, 2, *rows.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+
+
+def model_type(metadata: Mapping[str, Any]) -> str:
+    """transformers' name of the architecture, which the optional tensors tell apart."""
+    if "layers.0.q_norm" in metadata["tensors"]:
+        return "qwen3"
+    return "qwen2" if "layers.0.qkv_bias" in metadata["tensors"] else "llama"
+
+
+def rope_parameters(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """transformers' rotary settings for a packed file's metadata."""
+    scaling = metadata.get("rope_scaling") or {"type": "default"}
+    names = {"type": "rope_type", "original_max_position": "original_max_position_embeddings"}
+    found = {names.get(key, key): value for key, value in scaling.items()}
+    return {**found, "rope_theta": metadata["rope_theta"]}
 
 
 def llama_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of transformers' LlamaConfig for a packed file's metadata."""
+    """Arguments of the configuration of `model_type` for a packed file's metadata."""
     return {
         "hidden_size": metadata["hidden_size"],
         "intermediate_size": metadata["intermediate_size"],
@@ -32,7 +47,7 @@ def llama_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "head_dim": metadata["head_dim"],
         "vocab_size": metadata["vocab_size"],
         "max_position_embeddings": metadata["max_position"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": metadata["rope_theta"]},
+        "rope_parameters": rope_parameters(metadata),
         "rms_norm_eps": metadata["rms_norm_eps"],
         "tie_word_embeddings": metadata["tied_head"],
         "attention_bias": False,
@@ -41,7 +56,7 @@ def llama_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def llama_state(packed: PackedFile) -> Iterator[tuple[str, Floats]]:
-    """Yield (name, f32 values) of every parameter of transformers' LlamaForCausalLM."""
+    """Yield (name, f32 values) of every parameter of transformers' causal model of `model_type`."""
     sizes = packed.metadata
     queries = sizes["num_heads"] * sizes["head_dim"]
     keys = sizes["num_kv_heads"] * sizes["head_dim"]
@@ -59,6 +74,15 @@ def llama_state(packed: PackedFile) -> Iterator[tuple[str, Floats]]:
         yield f"{named}.self_attn.q_proj.weight", half_split(q, sizes["num_heads"])
         yield f"{named}.self_attn.k_proj.weight", half_split(k, sizes["num_kv_heads"])
         yield f"{named}.self_attn.v_proj.weight", v
+        if f"{stored}.qkv_bias" in packed.names:
+            bias = np.split(packed.dequantize(f"{stored}.qkv_bias"), [queries, queries + keys])
+            yield f"{named}.self_attn.q_proj.bias", half_split(bias[0], sizes["num_heads"])
+            yield f"{named}.self_attn.k_proj.bias", half_split(bias[1], sizes["num_kv_heads"])
+            yield f"{named}.self_attn.v_proj.bias", bias[2]
+        for part in "qk":
+            if f"{stored}.{part}_norm" in packed.names:
+                norm = packed.dequantize(f"{stored}.{part}_norm")
+                yield f"{named}.self_attn.{part}_norm.weight", half_split(norm, 1)
         yield f"{named}.self_attn.o_proj.weight", packed.dequantize(f"{stored}.o")
         gate, up = np.split(packed.dequantize(f"{stored}.gate_up")[from_gate_up], 2)
         yield f"{named}.mlp.gate_proj.weight", gate

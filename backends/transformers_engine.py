@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from backends.decoding import decode
-from backends.llama_weights import llama_config, llama_state
+from backends.llama_weights import llama_config, llama_state, model_type
 from backends.pack.errors import CheckpointError
 from backends.pack.packed import PackedFile
 from backends.protocol import ForwardRequest, LoadRequest, RequestError, RunRequest, ScoreRequest
@@ -95,6 +95,12 @@ class TransformersEngine(Engine):
             raise RequestError("unsupported", "drafters with weights of their own are not served.")
         try:
             packed = PackedFile(request["model"]["path"])
+            if packed.metadata.get("hadamard"):
+                raise RequestError(
+                    "unsupported",
+                    f"{packed.path} needs an online Hadamard transform, which this backend lacks. "
+                    "Serve it with the native backend.",
+                )
             state = {name: torch.tensor(values) for name, values in llama_state(packed)}
         except CheckpointError as error:
             raise RequestError("model", str(error)) from error
@@ -199,13 +205,13 @@ class TransformersEngine(Engine):
 
 
 def _build(sizes: Mapping[str, Any], state: Mapping[str, torch.Tensor], precision: str) -> Any:
-    config = transformers.LlamaConfig(**llama_config(sizes))
+    config = transformers.AutoConfig.for_model(model_type(sizes), **llama_config(sizes))
     with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config)
+        model = transformers.AutoModelForCausalLM.from_config(config)
     dtype = torch.float16 if precision == "fp16" else torch.bfloat16
     rounded = {
-        # Norms stay as stored: no precision quantizes them.
-        name: values.clone() if "norm" in name else values.to(dtype).float()
+        # Norms and biases stay as stored: no precision quantizes them.
+        name: values.clone() if values.dim() == 1 else values.to(dtype).float()
         for name, values in state.items()
     }
     model.load_state_dict(rounded, assign=True)
