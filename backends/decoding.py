@@ -40,7 +40,7 @@ def decode(request: RunRequest, model: Stepper, propose: Propose | None = None) 
     for it (nothing, in plain decoding). Drafted tokens are accepted while they equal the model's
     own choice; the first refused one is replaced by it.
     """
-    run = _Run(request)
+    run = RunLedger(request)
     slots: dict[int, int] = {}
     while run.waiting() or slots:
         for slot in range(request["batch_size"]):
@@ -73,14 +73,14 @@ def decode(request: RunRequest, model: Stepper, propose: Propose | None = None) 
     return run.answer()
 
 
-class _Run:
-    """The answer of a `run` as it grows."""
+class RunLedger:
+    """The answer of a `run` as it grows: slots, prompts and times, whatever engine decodes."""
 
     def __init__(self, request: RunRequest) -> None:
         self._origin = time.monotonic()
         self._request = request
         self._next = 0
-        self._prefill_started = 0.0
+        self._started: dict[int, float] = {}
         self.results: list[RequestResult] = [
             {
                 "prompt_tokens": len(prompt),
@@ -138,15 +138,15 @@ class _Run:
         """Take the next prompt; its prefill begins now."""
         index = self._next
         self._next += 1
-        self._prefill_started = self.now()
-        self.results[index]["queue_s"] = max(0.0, self._prefill_started - self._arrival(index))
+        self._started[index] = self.now()
+        self.results[index]["queue_s"] = max(0.0, self._started[index] - self._arrival(index))
         return index
 
     def first_token(self, index: int, token: int) -> None:
-        """The prefill begun last has ended with its first token."""
+        """The prompt's prefill has ended with its first token."""
         ended = self.now()
         result = self.results[index]
-        result["prefill_s"] = ended - self._prefill_started
+        result["prefill_s"] = ended - self._started.pop(index)
         result["ttft_s"] = result["queue_s"] + result["prefill_s"]
         self._commit(index, [token], ended)
 
