@@ -13,7 +13,7 @@ WORKER := build/native/worker/specquant-worker
 NATIVE_SOURCES := $(shell find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name 'CMakeLists.txt')
 ENVIRONMENT := $(VENV)/.installed
 
-.PHONY: help setup backends backend-llama-cpp backend-transformers backend-quantize test-backends bench test test-native test-python lint format native bench-native test-sanitize fuzz clean native-cuda test-cuda
+.PHONY: help setup backends backend-llama-cpp backend-transformers backend-quantize backend-vllm test-backends bench test test-native test-python lint format native bench-native test-sanitize fuzz clean native-cuda test-cuda
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -114,6 +114,12 @@ backend-quantize: .venvs/quantize/.installed ## llmcompressor, to quantize check
 .venvs/quantize/.installed: backends/requirements/quantize.txt
 	@test -x .venvs/quantize/bin/python || $(PYTHON) -m venv .venvs/quantize
 	.venvs/quantize/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+backend-vllm: .venvs/vllm/.installed ## vLLM for an NVIDIA GPU; VLLM_WHEELS=FOLDER installs without a network
+.venvs/vllm/.installed: backends/requirements/vllm.txt
+	@test -x .venvs/vllm/bin/python || $(PYTHON) -m venv --system-site-packages .venvs/vllm
+	.venvs/vllm/bin/pip install --quiet --disable-pip-version-check $(if $(VLLM_WHEELS),--no-index --no-deps $(VLLM_WHEELS)/*.whl,-r $<)
 	@touch $@
 
 test-backends: setup ## The conformance suite on every optional backend that is installed

@@ -48,11 +48,15 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def backend(name: str) -> Backend:
-    """The backend called `name`. Raises UnknownBackend."""
+def backend(name: str, device: str = "cpu") -> Backend:
+    """The backend called `name`, on the `device` `cpu` or `cuda`. Raises UnknownBackend."""
     if name not in names():
         raise UnknownBackend(f"Backend {name!r} is unknown. {near(name, names())}")
-    entry = OmegaConf.to_container(OmegaConf.load(FOLDER / f"{name}.yaml"), resolve=True)
+    # The files refer to the sweep's `device` and to their own place in its configuration.
+    whole = OmegaConf.create(
+        {"device": device, "backends": {name: OmegaConf.load(FOLDER / f"{name}.yaml")}}
+    )
+    entry = OmegaConf.to_container(whole.backends[name], resolve=True)
     assert isinstance(entry, dict)
     return Backend(
         name=name,

@@ -38,16 +38,10 @@ _PREFILL_TOKENS = 8192
 class DraftCounter(StatLoggerBase):  # type: ignore[misc]  # vLLM has no types here
     """Counts drafted tokens as vLLM's scheduler reports them."""
 
-    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+    def __init__(self, *_: Any) -> None:
         self.drafted = 0
 
-    def record(
-        self,
-        scheduler_stats: Any,
-        iteration_stats: Any,
-        mm_cache_stats: Any = None,
-        engine_idx: int = 0,
-    ) -> None:
+    def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
         """Add a step's drafted tokens."""
         stats = scheduler_stats.spec_decoding_stats if scheduler_stats else None
         if stats is not None:

@@ -63,12 +63,12 @@ def decode_stepping(request: RunRequest, engine: Stepping) -> RunAnswer:
                 if tokens[1:] and not run.results[index]["finish"]:
                     going_on[index] = tokens[1:]
         if going_on:
-            drafted = _spread(step.drafted, [len(tokens) - 1 for tokens in going_on.values()], depth)
+            drafted = _spread(
+                step.drafted, [len(tokens) - 1 for tokens in going_on.values()], depth
+            )
             for (index, tokens), count in zip(going_on.items(), drafted):  # noqa: B905
                 run.commit(index, tokens, drafted=count, ended=ended)
-            run.finish_round(
-                started, started, ended, len(going_on) + step.drafted, len(going_on)
-            )
+            run.finish_round(started, started, ended, len(going_on) + step.drafted, len(going_on))
         active = {index for index in active if not run.results[index]["finish"]}
     return run.answer()
 

@@ -87,6 +87,7 @@ class Bench:
             identity=self.identity,
             model=self.model.metadata,
             model_name=self.model.name,
+            synthetic_model=self.model.synthetic is not None,
             synthetic_drafters=frozenset(
                 name for name, drafter in self.drafters.items() if drafter.metadata is None
             ),
@@ -105,7 +106,7 @@ class Bench:
         """What the worker of `backend` must hold for `group`."""
         known = self.hellos[backend]["capabilities"]["precisions"]
         return LoadSpec(
-            model_path=str(self.model.path),
+            model=self.model.request(),
             precisions=frozenset(group.precisions(backend)) & frozenset(known),
             max_context=max_context(self.workload, group, self.model.max_position),
             max_batch=group.batch_size,

@@ -19,12 +19,14 @@ from harness import stats
 from harness.drafter_files import DrafterSettings, read_drafter_settings
 from harness.drafters import check_precision
 from harness.errors import ConfigError, unknown
+from harness.model_file import model_path
 from harness.shapes import check_drafted
 from harness.vocabulary import ABSURD_BATCH, NATURAL, TRACES
 from harness.workload.settings import ContextLength
 
 AXES = ("batch_size", "context_length", "precision", "draft_length")
 EXECUTORS = ("local",)
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,8 @@ def read(cfg: DictConfig) -> Settings:
     name = str(config["name"])
     if not name or name in (".", "..") or "/" in name:
         raise ConfigError(f"name={name!r}: this cannot name a folder under `results_root`.")
-    model_path = config["model"].get("path")
-    if not model_path:
-        raise ConfigError("model.path: no packed model file is named.")
+    if config["device"] not in DEVICES:
+        raise unknown("device", str(config["device"]), DEVICES, "device")
     try:
         stats.Settings.read(config["stats"])
     except (TypeError, ValueError) as error:
@@ -133,7 +134,7 @@ def read(cfg: DictConfig) -> Settings:
         name=name,
         results=Path(str(config["results_root"])).expanduser() / name,
         data_root=data_root,
-        model_path=Path(str(model_path)).expanduser(),
+        model_path=model_path(config["model"]),
         drafters=read_drafter_settings(config["model"].get("drafters")),
         baseline=check_precision(config["baseline"], "baseline"),
         acceptance=config["acceptance"],

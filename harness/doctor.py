@@ -88,7 +88,7 @@ def _compiler() -> Finding:
 def _model(settings: Settings) -> Finding:
     made_by = settings.config["model"].get("made_by")
     try:
-        model = model_file.read(settings.model_path)
+        model = model_file.open_model(settings.config["model"])
     except ConfigError as error:
         return Finding("model", False, str(error), made_by or "")
     return Finding("model", True, f"{model.name} in {model.path}")

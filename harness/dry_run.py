@@ -21,7 +21,7 @@ def show(settings: Settings, console: Console) -> None:
     model, name = settings.model_path.stem, str(settings.config["workload"].get("name"))
     notes = []
     try:
-        file = model_file.read(settings.model_path, made_by=settings.config["model"].get("made_by"))
+        file = model_file.open_model(settings.config["model"])
     except ConfigError as error:
         notes.append(f"{error} The workload was not read without it.")
     else:
@@ -30,7 +30,7 @@ def show(settings: Settings, console: Console) -> None:
         notes.append(f"The workload holds {len(workload.prompts)} prompts.")
         if workload.source.get("instead_of"):
             notes.append(f"It is {name}, in the place of {workload.source['instead_of']}.")
-    whole = plan.build(settings, model=model, workload=name, device="cpu")
+    whole = plan.build(settings, model=model, workload=name, device=str(settings.config["device"]))
     for group in whole.groups:
         _group(group, console)
     _estimate(settings, whole.groups, console)

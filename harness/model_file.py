@@ -1,28 +1,48 @@
-"""What the harness knows of a packed model file: its metadata.
+"""What the harness knows of a model: the metadata of its packed file, or a synthetic shape.
 
-Only the header is read; the tensors are the worker's business (docs/packed-format.md).
+Of a file only the header is read; the tensors are the worker's business (docs/packed-format.md). A
+synthetic model has a shape and a seed, from which the worker draws the weights, and takes the
+tokenizer of a packed file, so that real prompts can be put to it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse_unknown_keys
 
 FORMAT_VERSION = 1
 _MAX_HEADER_BYTES = 256 * 1024 * 1024
+_SIZES = (
+    "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
+    "vocab_size", "max_position",
+)  # fmt: skip
+_SHAPE = ("name", "seed", *_SIZES, "rope_theta", "rms_norm_eps", "tied_head")
+_TEXT = ("tokenizer", "chat_template", "bos_token", "eos_token")
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A packed model's `path` and its `metadata` (the `specquant` entry)."""
+    """A model's `metadata` (the `specquant` entry of a packed file).
+
+    `path` is the packed file, or the one whose tokenizer a `synthetic` model takes.
+    """
 
     path: Path
     metadata: dict[str, Any]
+    synthetic: Mapping[str, Any] | None = None
+
+    def request(self) -> dict[str, Any]:
+        """The `model` of a worker's `load` request."""
+        if self.synthetic is not None:
+            return {"synthetic": dict(self.synthetic)}
+        return {"path": str(self.path)}
 
     @property
     def name(self) -> str:
@@ -48,7 +68,59 @@ class ModelFile:
     def summary(self) -> dict[str, Any]:
         """What records of the environment keep of the model."""
         keys = ("name", "weight_format", "dequantized_baseline", "content_hash", "source")
-        return {"path": str(self.path), **{key: self.metadata.get(key) for key in keys}}
+        where = {"path": None if self.synthetic else str(self.path), "synthetic": self.synthetic}
+        return {**where, **{key: self.metadata.get(key) for key in keys}}
+
+
+def open_model(config: Mapping[str, Any]) -> ModelFile:
+    """The model that a configuration's `model` names, by `path` or as `synthetic`.
+
+    Raises ConfigError that names the file or the key.
+    """
+    file = read(model_path(config), made_by=config.get("made_by"))
+    if not config.get("synthetic"):
+        return file
+    shape = _checked_shape(config["synthetic"])
+    text = json.dumps(shape, sort_keys=True)
+    return ModelFile(
+        path=file.path,
+        metadata={
+            **{key: file.metadata.get(key) for key in _TEXT},
+            **shape,
+            # Random weights end no answer on purpose.
+            "stop_ids": [],
+            "weight_format": "synthetic",
+            "dequantized_baseline": False,
+            "content_hash": hashlib.sha256(text.encode()).hexdigest(),
+        },
+        synthetic=shape,
+    )
+
+
+def model_path(config: Mapping[str, Any]) -> Path:
+    """The packed file of `model`: its own, or the one that gives a synthetic model its tokenizer.
+
+    Raises ConfigError.
+    """
+    synthetic, key = config.get("synthetic"), "path"
+    if synthetic:
+        key = "tokenizer_from"
+        if config.get("path"):
+            raise ConfigError("model: a model has either a `path` or a `synthetic` shape.")
+    if not config.get(key):
+        raise ConfigError(f"model.{key}: no packed model file is named.")
+    return Path(str(config[key])).expanduser()
+
+
+def _checked_shape(shape: Mapping[str, Any]) -> dict[str, Any]:
+    refuse_unknown_keys(shape, _SHAPE, "model.synthetic")
+    for key in _SHAPE:
+        if key not in shape:
+            raise ConfigError(f"model.synthetic.{key} is missing.")
+    for key in _SIZES:
+        if not isinstance(shape[key], int) or shape[key] < 1:
+            raise ConfigError(f"model.synthetic.{key}={shape[key]}: this is a whole number from 1.")
+    return dict(shape)
 
 
 def read(path: Path, *, made_by: str | None = None) -> ModelFile:

@@ -84,7 +84,7 @@ def sweep(settings: Settings, console: Console, started: float) -> int:
     if settings.dry_run:
         dry_run.show(settings, console)
         return OK
-    model = model_file.read(settings.model_path, made_by=settings.config["model"].get("made_by"))
+    model = model_file.open_model(settings.config["model"])
     workload = read_workload(settings, model)
     folder = ResultsFolder(settings.results)
     folder.check_writable()

@@ -38,6 +38,7 @@ class Setting:
     identity: Identity
     model: Mapping[str, Any]
     model_name: str
+    synthetic_model: bool
     synthetic_drafters: frozenset[str]
     workload_name: str
     timeout_s: float
@@ -166,7 +167,8 @@ def cell_json(cell: Cell, setting: Setting, loaded: LoadedWorker | None) -> dict
         "shape": dict(method.shape),
         "acceptance": method.acceptance.kind,
         "acceptance_settings": method.acceptance.settings(),
-        "synthetic": not setting.synthetic_drafters.isdisjoint(method.drafter_precisions()),
+        "synthetic": setting.synthetic_model
+        or not setting.synthetic_drafters.isdisjoint(method.drafter_precisions()),
         "batch_size": cell.batch_size,
         "context_length": cell.context_length,
         "role": cell.role,

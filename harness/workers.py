@@ -41,7 +41,7 @@ class LoadSpec:
     `drafters` holds those with weights of their own in the order of their ids, which are unique.
     """
 
-    model_path: str
+    model: Mapping[str, Any]
     precisions: frozenset[str]
     max_context: int
     max_batch: int
@@ -51,7 +51,7 @@ class LoadSpec:
     def covers(self, other: LoadSpec) -> bool:
         """True where a worker that holds this can also serve `other`."""
         return (
-            self.model_path == other.model_path
+            self.model == other.model
             and self.seed == other.seed
             and self.precisions >= other.precisions
             and self.max_context >= other.max_context
@@ -67,7 +67,7 @@ class LoadSpec:
     def request(self) -> dict[str, Any]:
         """The fields of the `load` request."""
         return {
-            "model": {"path": self.model_path},
+            "model": dict(self.model),
             "precisions": sorted(self.precisions),
             "drafters": [drafter.request() for drafter in self.drafters],
             "max_context": self.max_context,
@@ -80,7 +80,7 @@ def union(specs: Iterable[LoadSpec]) -> LoadSpec:
     """The least spec that covers all of `specs`, which share model and seed."""
     first, *rest = specs
     return LoadSpec(
-        model_path=first.model_path,
+        model=first.model,
         precisions=first.precisions.union(*(spec.precisions for spec in rest)),
         max_context=max([first.max_context, *(spec.max_context for spec in rest)]),
         max_batch=max([first.max_batch, *(spec.max_batch for spec in rest)]),

@@ -224,7 +224,7 @@ def _describe(
 def _load_spec(settings: Settings, tasks: Tasks, model: ModelFile) -> LoadSpec:
     longest = max(len(task.tokens) for task in tasks.tasks)
     return LoadSpec(
-        model_path=str(model.path),
+        model=model.request(),
         precisions=frozenset({settings.target, settings.draft}),
         max_context=min(longest + settings.max_new_tokens + settings.gamma, model.max_position),
         max_batch=settings.batch_size,

@@ -143,7 +143,7 @@ def test_a_worker_that_holds_a_drafter_at_more_precisions_serves_fewer(world: Wo
 
     def spec(*precisions: str) -> LoadSpec:
         drafters = (LoadedDrafter(file, frozenset(precisions)),) if precisions else ()
-        return LoadSpec("m", frozenset({"fp16"}), 100, 1, 0, drafters)
+        return LoadSpec({"path": "m"}, frozenset({"fp16"}), 100, 1, 0, drafters)
 
     both = union([spec(), spec("w4a8"), spec("fp16")])
     assert both == spec("w4a8", "fp16")
