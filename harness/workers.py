@@ -41,7 +41,7 @@ class LoadSpec:
     `drafters` holds those with weights of their own in the order of their ids, which are unique.
     """
 
-    model: Mapping[str, Any]
+    model: Mapping[str, Any] = field(hash=False)
     precisions: frozenset[str]
     max_context: int
     max_batch: int
