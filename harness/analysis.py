@@ -29,6 +29,7 @@ from harness.front import group_front
 from harness.interaction import interactions
 from harness.method_rows import method_rows
 from harness.noise import noise_floor
+from harness.prompt_effects import prompt_effects
 from harness.recommendation import recommend
 from harness.results import write_json
 from harness.selection import SELECTED_ON
@@ -60,8 +61,12 @@ def analyse(results_dir: Path | str) -> dict[str, Any]:
     curves = read_curves(results)
     decided: list[tuple[Evidence, GroupVerdict]] = []
     interaction: list[dict[str, Any]] = []
+    repeats: dict[str, dict[str, Any]] = {}
     for group in groups:
         evidence = _evidence(group, groups, inputs)
+        repeats[group.name], effects = prompt_effects(group)
+        for key, found in effects.items():
+            evidence.rows[key] |= found
         for row in evidence.rows.values():
             others = list(evidence.rows.values())
             row["prediction"] = predict(row, others, evidence.rows[group.baseline], curves)
@@ -75,7 +80,10 @@ def analyse(results_dir: Path | str) -> dict[str, Any]:
         "workload": dict(inputs.environment.get("workload") or {})
         | {"name": groups[0].cell(groups[0].baseline)["workload"]},
         "stats": vars(inputs.settings),
-        "groups": [_group_entry(evidence, inputs) for evidence, _ in decided],
+        "groups": [
+            {**_group_entry(evidence, inputs), "repeats": repeats[evidence.group.name]}
+            for evidence, _ in decided
+        ],
         "methods": [row for evidence, _ in decided for row in evidence.rows.values()],
         "arms": [entry for evidence, _ in decided for entry in _arm_entries(evidence)],
         "interaction": interaction,

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from harness.errors import ConfigError
+from harness.shapes import longest_path
 from harness.stats import FloatArray
+from harness.vocabulary import MAX_DRAFTED
 
 SCHEMA_VERSION = 1
 PHASES = ("draft_s", "verify_s", "other_s")
@@ -33,6 +35,8 @@ class Trial:
 
     `decode_s` shares each round's duration equally among the sequences active in it.
     `position_accepts[p, i]` counts the uncut rounds of request p that accepted more than i tokens.
+    `repeats` is 1 for a request that went round in circles. `drafted_counts[n]` counts the rounds
+    of a sequence that drafted n tokens; the `inner_` figures are those of the rounds in a cascade.
     A failed trial keeps its cell and error alone; its arrays are empty.
     """
 
@@ -47,6 +51,8 @@ class Trial:
     losslessness: Mapping[str, Any] | None = None
     quality: Mapping[str, Any] | None = None
     task: Mapping[str, Any] | None = None
+    shape_choice: Mapping[str, Any] | None = None
+    categories: tuple[str, ...] = ()
     bytes_per_token: float | None = None
     bandwidth: float | None = None
     output_tokens: FloatArray = field(default_factory=_no_values)
@@ -65,6 +71,11 @@ class Trial:
     sequence_rounds: FloatArray = field(default_factory=_no_values)
     uncut_rounds: FloatArray = field(default_factory=_no_values)
     position_accepts: FloatArray = field(default_factory=_no_values)
+    repeats: FloatArray = field(default_factory=_no_values)
+    drafted_counts: FloatArray = field(default_factory=_no_values)
+    inner_rounds: FloatArray = field(default_factory=_no_values)
+    inner_committed: FloatArray = field(default_factory=_no_values)
+    inner_drafted_counts: FloatArray = field(default_factory=_no_values)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -155,7 +166,8 @@ def derive(record: Mapping[str, Any]) -> Trial:
     durations = np.array([_column(record["rounds"], key) for key in PHASES])
     found: dict[str, Any] = {
         **_request_figures(requests),
-        **_sequence_figures(record, durations.sum(axis=0), len(requests), trial.cell["shape"]),
+        **_sequence_figures(record, durations.sum(axis=0), len(requests), trial.cell),
+        **_inner_figures(record.get("levels"), len(requests)),
         "round_s": durations.sum(axis=0),
         "phase_s": durations.sum(axis=1),
     }
@@ -166,6 +178,8 @@ def derive(record: Mapping[str, Any]) -> Trial:
         losslessness=record["losslessness"],
         quality=record["quality"],
         task=record.get("task"),
+        shape_choice=record.get("shape_choice"),
+        categories=tuple(str(request.get("category", "all")) for request in requests),
         bytes_per_token=(record.get("proof") or {}).get("bytes_per_token"),
         bandwidth=None if bandwidth is None else float(bandwidth),
         **found,
@@ -192,6 +206,7 @@ def _request_figures(requests: list[Mapping[str, Any]]) -> dict[str, FloatArray]
     }
     return {
         "output_tokens": column["output_tokens"],
+        "repeats": np.array([float(request.get("repeats", False)) for request in requests]),
         "prefill_s": column["prefill_s"],
         "ttft_s": column["ttft_s"],
         "service_ttft_s": column["ttft_s"] - column["queue_s"],
@@ -201,7 +216,7 @@ def _request_figures(requests: list[Mapping[str, Any]]) -> dict[str, FloatArray]
 
 
 def _sequence_figures(
-    record: Mapping[str, Any], round_s: FloatArray, requests: int, shape: Mapping[str, Any]
+    record: Mapping[str, Any], round_s: FloatArray, requests: int, cell: Mapping[str, Any]
 ) -> dict[str, FloatArray]:
     """Sums over the sequence rounds of each request: (requests,), or (requests, positions)."""
     columns = record["sequence_rounds"]
@@ -218,11 +233,15 @@ def _sequence_figures(
         return np.bincount(request, weights=weights, minlength=requests).astype(float)
 
     uncut = committed >= accepted + 1
-    positions = int(shape.get("gamma", shape.get("depth", 0)))
+    positions = longest_path(cell["shape"])
+    if cell["drafter"]["kind"] == "cascade":
+        # The last inner round may bring more than was missing.
+        positions += longest_path(cell["drafter"]["inner_shape"])
     accepts = [total((uncut & (accepted > i)).astype(float)) for i in range(positions)]
     return {
         "decode_s": total((round_s / np.maximum(active, 1))[number]),
         "drafted": total(_column(columns, "drafted")),
+        "drafted_counts": _counts(columns),
         "reached": total(_column(columns, "reached")),
         "accepted": total(accepted),
         "committed": total(committed),
@@ -230,6 +249,26 @@ def _sequence_figures(
         "uncut_rounds": total(uncut.astype(float)),
         "position_accepts": np.array(accepts).T.reshape(requests, positions),
     }
+
+
+def _inner_figures(levels: Mapping[str, Any] | None, requests: int) -> dict[str, FloatArray]:
+    """Sums over the rounds inside a cascade, by request; nothing for other drafters."""
+    if levels is None:
+        return {}
+    request = np.asarray(levels["request"], dtype=int)
+    committed = _column(levels, "committed")
+    sums = np.bincount(request, weights=committed, minlength=requests)
+    return {
+        "inner_rounds": np.bincount(request, minlength=requests).astype(float),
+        "inner_committed": sums.astype(float),
+        "inner_drafted_counts": _counts(levels),
+    }
+
+
+def _counts(columns: Mapping[str, Any]) -> FloatArray:
+    """How many rounds drafted 0, 1, 2 ... tokens: (MAX_DRAFTED + 1,)."""
+    drafted = np.asarray(columns["drafted"], dtype=int)
+    return np.bincount(drafted, minlength=MAX_DRAFTED + 1).astype(float)
 
 
 def _column(table: Mapping[str, Any], key: str) -> FloatArray:

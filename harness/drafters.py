@@ -24,12 +24,10 @@ DRAFTER_KEYS: dict[str, tuple[str, ...]] = {
     "cascade": ("id", "precision", "inner", "inner_shape"),
 }
 NGRAM_DEFAULTS = {"max_ngram": 3, "min_ngram": 1}
-MOST_CASCADES = 2
-"""Cascades inside each other, the outermost included."""
 TARGET = "target"
 
 
-def read_drafter(given: Any, place: str, depth: int = 0) -> Drafter:
+def read_drafter(given: Any, place: str, inside_cascade: bool = False) -> Drafter:
     """The drafter's JSON object; a bare name stands for its kind. Raises ConfigError."""
     if given is None:
         return {"kind": "none"}
@@ -48,7 +46,12 @@ def read_drafter(given: Any, place: str, depth: int = 0) -> Drafter:
     if "precision" in drafter:
         check_precision(drafter["precision"], f"{place}.precision")
     if kind == "cascade":
-        drafter["inner"] = _inner(drafter["inner"], place, depth + 1)
+        if inside_cascade:
+            raise ConfigError(
+                f"{place}: a cascade cannot stand inside another one: a target and one model in "
+                "the middle are the most. Give the inner one a drafter of another kind."
+            )
+        drafter["inner"] = _inner(drafter["inner"], place)
         inner_kind = str(drafter["inner"]["kind"])
         drafter["inner_shape"] = check_shape(
             drafter["inner_shape"], inner_kind, f"{place}.inner_shape"
@@ -56,13 +59,8 @@ def read_drafter(given: Any, place: str, depth: int = 0) -> Drafter:
     return drafter
 
 
-def _inner(given: Any, place: str, depth: int) -> Drafter:
-    if depth > MOST_CASCADES:
-        raise ConfigError(
-            f"{place}: cascades stand at most {MOST_CASCADES} deep. Give the innermost one a "
-            "drafter that is none."
-        )
-    inner = read_drafter(given, f"{place}.inner", depth)
+def _inner(given: Any, place: str) -> Drafter:
+    inner = read_drafter(given, f"{place}.inner", inside_cascade=True)
     if inner["kind"] == "none":
         raise ConfigError(f"{place}.inner: a cascade needs a drafter inside it.")
     return inner

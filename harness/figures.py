@@ -27,7 +27,12 @@ RATIOS: dict[str, tuple[_Sums, _Sums, float]] = {
     "acceptance_length": (lambda t: t.committed, lambda t: t.sequence_rounds, 1.0),
     "acceptance_rate": (lambda t: t.accepted, lambda t: t.drafted, 1.0),
     "reached_acceptance_rate": (lambda t: t.accepted, lambda t: t.reached, 1.0),
-}
+    # of the rounds inside a cascade
+    "inner_acceptance_length": (
+        lambda t: _or_zeros(t.inner_committed, t), lambda t: _or_zeros(t.inner_rounds, t), 1.0
+    ),
+    "inner_rounds": (lambda t: _or_zeros(t.inner_rounds, t), lambda t: t.sequence_rounds, 1.0),
+}  # fmt: skip
 QUANTILES = {"p99_itl_ms": "itl_s", "p99_round_ms": "round_s"}
 PLAIN_NUMBERS = (
     "mean_tpot_ms", "mean_ttft_ms", "p99_itl_ms", "p99_round_ms", "acceptance_length",
@@ -39,26 +44,53 @@ def own_figures(group: Group, key: Key, trials: list[Trial]) -> dict[str, Any]:
     """Latency, acceptance and roofline of a method, null without trials."""
     intervals: dict[str, Any] = dict.fromkeys((*RATIOS, *QUANTILES, "roofline_fraction"))
     rates: list[Interval] = []
-    phases = None
+    phases: dict[str, Interval] | None = None
     if trials:
         intervals, rates = _intervals(group, key, trials)
-        tokens = sum(float(trial.decode_tokens.sum()) for trial in trials)
-        seconds = np.sum([trial.phase_s for trial in trials], axis=0)
-        phases = {
-            name: float(value) * MS / tokens if tokens else None
-            for name, value in zip(("draft", "verify", "other"), seconds, strict=True)
-        }
+        phases = _phases(group, key, trials)
     plain = {name: found and found.mean for name, found in intervals.items()}
     return {
         **{name: plain[name] for name in PLAIN_NUMBERS},
         "per_position_acceptance_rates": [rate.mean for rate in rates] if trials else None,
         "roofline_fraction": plain["roofline_fraction"],
         "mean_prefill_s": intervals["mean_prefill_s"] and intervals["mean_prefill_s"].to_json(),
-        "phases_ms": phases,
+        "phases_ms": phases and {name: found.mean for name, found in phases.items()},
+        "drafted_shares": _shares([trial.drafted_counts for trial in trials]),
+        "inner_drafted_shares": _shares([trial.inner_drafted_counts for trial in trials]),
         "intervals": {
             **{name: found and found.to_json() for name, found in intervals.items()},
             "per_position_acceptance_rates": [rate.to_json() for rate in rates],
+            "phases_ms": phases and {name: found.to_json() for name, found in phases.items()},
         },
+    }
+
+
+def _or_zeros(values: FloatArray, trial: Trial) -> FloatArray:
+    """`values` by request, zeros where the method has none."""
+    return values if len(values) else np.zeros(len(trial.prompt_ids))
+
+
+def _shares(counts: list[FloatArray]) -> dict[str, float] | None:
+    """Share of the rounds that drafted n tokens, by n; None where no rounds are known."""
+    known = [count for count in counts if len(count)]
+    total = np.sum(known, axis=0) if known else np.zeros(1)
+    if not total.sum():
+        return None
+    return {str(n): float(count / total.sum()) for n, count in enumerate(total) if count}
+
+
+def _phases(group: Group, key: Key, trials: list[Trial]) -> dict[str, Interval] | None:
+    """Milliseconds for each decoded token by phase; blocks are resampled."""
+    tokens = np.array([trial.decode_tokens.sum() for trial in trials])
+    if not tokens.sum():
+        return None
+    found = ratio_intervals(
+        np.array([trial.phase_s for trial in trials]), np.repeat(tokens[:, None], 3, axis=1),
+        group.settings.level, group.settings.bootstrap_draws, group.rng(f"phases {key}"),
+    )  # fmt: skip
+    return {
+        name: interval.scaled(MS).clipped(0.0, math.inf)
+        for name, interval in zip(("draft", "verify", "other"), found, strict=True)
     }
 
 

@@ -48,8 +48,6 @@ def inner_round(cascade: Json) -> list[Forward]:
     """The passes of one round inside a cascade: the inner draft, verified by the middle model."""
     middle, shape, inner = str(cascade["id"]), cascade["inner_shape"], cascade["inner"]
     check = verification(middle, str(cascade["precision"]), shape, drafted(shape))
-    if inner["kind"] == "cascade":
-        return [*inner_round(inner), check]
     return [*draft_steps(inner, shape, middle), check]
 
 

@@ -32,10 +32,10 @@ def method_rows(
     `cost` and `prediction` are null here; the analysis fills them in. A precision that `group` did
     not score has the quality measured in `others`.
     """
-    comparisons = _comparisons(group)
+    found = comparisons(group)
     rows = {key: _row(group, key, model, others) for key in group.trials}
-    for key, found in comparisons.items():
-        rows[key] |= found
+    for key, figures in found.items():
+        rows[key] |= figures
     return rows
 
 
@@ -112,7 +112,7 @@ def _slo(trials: list[Trial], model: CostModel | None, group: Group) -> dict[str
     }  # fmt: skip
 
 
-def _comparisons(group: Group) -> dict[Key, dict[str, Any]]:
+def comparisons(group: Group) -> dict[Key, dict[str, Any]]:
     """Throughputs, speedups and decisions of the complete cells."""
     found: dict[Key, dict[str, Any]] = {key: {} for key in group.keys}
     for key in group.keys:

@@ -77,11 +77,9 @@ def test_a_cascade_is_followed_to_its_innermost_drafter() -> None:
     assert precisions_by_model(inner_self) == {"middle": {"w4a16", "w4a4"}}
 
 
-def test_cascades_stand_at_most_two_deep() -> None:
-    two = {**CASCADE, "inner": CASCADE, "inner_shape": CHAIN}
-    assert len(list(nested(read_drafter(two, "d")))) == 3
-    with pytest.raises(ConfigError, match="cascades stand at most 2 deep"):
-        read_drafter({**CASCADE, "inner": two, "inner_shape": CHAIN}, "d")
+def test_a_wrong_cascade_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"d\.inner: a cascade cannot stand inside another"):
+        read_drafter({**CASCADE, "inner": CASCADE, "inner_shape": CHAIN}, "d")
     with pytest.raises(ConfigError, match=r"d\.inner_shape.*cannot be 3 deep"):
         read_drafter({**CASCADE, "inner_shape": {**TREE, "nodes": 1}}, "d")
     with pytest.raises(ConfigError, match=r"d\.inner: a cascade needs a drafter"):
