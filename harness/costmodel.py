@@ -1,22 +1,26 @@
 """Predicts speedups from forward curves and acceptance, to be checked against measured ones.
 
-time per token = (γ · T_d(1) + T_v(γ + 1)) / τ (the cost model of SpecMQuant, arXiv 2505.22179, for
-a chain), with T(n) the measured time of a forward of n rows. τ = 1 + the sum of the first γ
-acceptance rates by position, taken where possible from another draft length, so that the prediction
-owes nothing to the cell it is checked on. Nothing that this module returns was measured.
+Time per token = (draft + verify) / τ (the cost model of SpecMQuant, arXiv 2505.22179), with T(n)
+the measured time of a forward of n rows. What a round drafts varies (lookup may find nothing, a
+cascade may bring more than was missing), so `verify` is T over the numbers of rows that rounds had.
+τ and these numbers come from another draft length of the same drafter where there is one, so that
+the prediction owes nothing to the cell it is checked on. Nothing that this module returns was
+measured.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from harness.derive import SCHEMA_VERSION, RecordError
+from harness.drafters import TARGET
+from harness.forwards import Forward, draft_steps, inner_round, verification
 
 
 @dataclass(frozen=True)
@@ -65,18 +69,103 @@ def read_curves(results: Path) -> list[Curve]:
         raise RecordError(f"{path} cannot be used: {error!r}.") from None
 
 
-def seconds_per_token(
-    verify: Curve, draft: Curve | None, gamma: int, rates: Sequence[float]
-) -> float | None:
-    """Seconds for each token of a chain of `gamma`; `draft` None: proposals cost nothing.
+class Times:
+    """T(n) of what a row of the summary runs on: its worker, batch size and nearest context."""
 
-    `gamma` 0 is plain decoding. None where a curve does not reach far enough.
-    """
-    verify_s = verify.at(gamma + 1)
-    draft_s = draft.at(1) if draft else 0.0
-    if verify_s is None or draft_s is None or len(rates) < gamma:
+    def __init__(self, curves: Sequence[Curve], row: Mapping[str, Any]) -> None:
+        self._curves = [
+            c for c in curves if (c.worker, c.batch) == (row["worker"], row["batch_size"])
+        ]
+        context = row["context_length"]
+        self._context = 1 if context == "natural" else int(context)
+
+    def of(self, forward: Forward) -> float | None:
+        """Seconds of one forward; None where no curve reaches it."""
+        named = (forward.model, forward.precision, forward.mask)
+        found = [c for c in self._curves if (c.model, c.precision, c.mask) == named]
+        near = min(
+            found, key=lambda c: abs(math.log(max(c.context, 1) / self._context)), default=None
+        )
+        return near.at(forward.rows) if near else None
+
+    def total(self, steps: Iterable[Forward]) -> float | None:
+        """Seconds of all `steps`; None where one is not known."""
+        seconds = [self.of(step) for step in steps]
+        return None if None in seconds else sum(s for s in seconds if s is not None)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Modelled seconds of a round: drafting, and verifying by the target."""
+
+    draft_s: float
+    verify_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Both together; what a round costs besides is not modelled."""
+        return self.draft_s + self.verify_s
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """What rounds of a method did: how often they drafted n tokens, and inside a cascade."""
+
+    shares: Mapping[int, float]
+    inner_shares: Mapping[int, float]
+    inner_rounds: float
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], most: int | None = None) -> Drafted:
+        """From a row of the summary; rounds that drafted more than `most` count as that many."""
+        shares: dict[int, float] = {}
+        for n, share in (row.get("drafted_shares") or {"0": 1.0}).items():
+            kept = int(n) if most is None else min(int(n), most)
+            shares[kept] = shares.get(kept, 0.0) + float(share)
+        inner = {int(n): float(x) for n, x in (row.get("inner_drafted_shares") or {}).items()}
+        rounds = (row.get("intervals") or {}).get("inner_rounds") or {}
+        return cls(shares, inner, float(rounds.get("mean") or 0.0))
+
+
+def modelled_round(row: Mapping[str, Any], rounds: Drafted, times: Times) -> Round | None:
+    """The round of a row's drafter and shape; None where a curve is missing or too short."""
+    shape, drafter = row["shape"], row["drafter"]
+    checks = [
+        (share, times.of(verification(TARGET, row["precision"], shape, n)))
+        for n, share in rounds.shares.items()
+    ]
+    draft_s = _draft_s(drafter, shape, rounds, times)
+    if draft_s is None or any(seconds is None for _, seconds in checks):
         return None
-    return (gamma * draft_s + verify_s) / (1.0 + sum(rates[:gamma]))
+    return Round(draft_s, sum(share * s for share, s in checks if s is not None))
+
+
+def _draft_s(
+    drafter: Mapping[str, Any], shape: Mapping[str, Any], rounds: Drafted, times: Times
+) -> float | None:
+    if drafter["kind"] == "cascade":
+        return _cascade_s(drafter, rounds, times)
+    whole = times.total(draft_steps(drafter, shape))
+    if whole is None:
+        return None
+    if shape["kind"] == "chain":
+        # Near the end of a request less is drafted.
+        return whole * sum(n * share for n, share in rounds.shares.items()) / int(shape["gamma"])
+    return whole * sum(share for n, share in rounds.shares.items() if n)
+
+
+def _cascade_s(drafter: Mapping[str, Any], rounds: Drafted, times: Times) -> float | None:
+    """All inner rounds of a round: the inner draft where there is one, and the middle's check."""
+    *steps, _ = inner_round(drafter)
+    draft_s = times.total(steps)
+    total = 0.0
+    for n, share in rounds.inner_shares.items():
+        check = verification(drafter["id"], drafter["precision"], drafter["inner_shape"], n)
+        check_s = times.of(check)
+        if check_s is None or draft_s is None:
+            return None
+        total += share * (check_s + (draft_s if n else 0.0))
+    return rounds.inner_rounds * total
 
 
 def predict(
@@ -85,41 +174,46 @@ def predict(
 ) -> dict[str, Any] | None:  # fmt: skip
     """The `prediction` of a method's summary row among the `rows` of its group.
 
-    None for other shapes than a chain, without curves, and without a measured speedup.
+    None for `auto`, which is no single shape, without curves, and without a measured speedup.
     """
-    if row["speedup"] is None or row["shape"]["kind"] not in ("none", "chain"):
+    if row["speedup"] is None or row["shape"]["kind"] == "auto":
         return None
-    gamma = int(row["shape"].get("gamma", 0))
-    source = _acceptance_source(row, rows, gamma)
-    base = _curve(curves, baseline, "target", baseline["precision"])
-    verify = _curve(curves, row, "target", row["precision"])
-    drafter = row["drafter"]
-    draft = None
-    if drafter["kind"] in ("self", "model", "head"):
-        draft = _curve(curves, row, str(drafter.get("id", "target")), drafter["precision"])
-    needs_draft = drafter["kind"] not in ("none", "ngram")
-    if base is None or verify is None or (needs_draft and draft is None):
+    source = _acceptance_source(row, rows)
+    gamma = row["shape"].get("gamma") if source is not row else None
+    found = modelled_round(row, Drafted.of(source, gamma), Times(curves, row))
+    plain_s = Times(curves, baseline).of(Forward(TARGET, baseline["precision"], "chain", 1))
+    if found is None or plain_s is None:
         return None
-    rates = source["per_position_acceptance_rates"] or []
-    plain = seconds_per_token(base, None, 0, [])
-    per_token = seconds_per_token(verify, draft, gamma, rates)
-    if plain is None or per_token is None:
-        return None
+    tau = _acceptance_length(source, gamma)
     measured = float(row["speedup"]["mean"])
-    speedup = plain / per_token
+    speedup = plain_s * tau / found.seconds
+    plain = row["drafter"]["kind"] == "none"
     return {
         "speedup": speedup,
         "measured": measured,
         "relative_error": speedup / measured - 1.0,
-        "acceptance_from": source["method_id"] if gamma else None,
-        "held_out": source is not row or gamma == 0,
+        "acceptance_from": None if plain else source["method_id"],
+        "held_out": source is not row or plain,
     }
 
 
+def _acceptance_length(source: Mapping[str, Any], gamma: int | None) -> float:
+    """τ as measured in `source`, or of a chain of the first `gamma` of its positions."""
+    if gamma is None:
+        return float(source["acceptance_length"] or 1.0)
+    return 1.0 + float(sum(source["per_position_acceptance_rates"][:gamma]))
+
+
 def _acceptance_source(
-    row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], gamma: int
+    row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """The longest other chain of the same target and drafter that reaches `gamma`, or the row."""
+    """The longest other chain of the same target and drafter that reaches as far, or the row.
+
+    The chains of a cascade depend on their length, so that only its own rounds tell of it.
+    """
+    gamma = row["shape"].get("gamma", 0)
+    if row["drafter"]["kind"] == "cascade":
+        return row
     same = [
         other for other in rows
         if other is not row and other["per_position_acceptance_rates"]
@@ -127,16 +221,3 @@ def _acceptance_source(
         and other["shape"].get("gamma", 0) >= gamma > 0
     ]  # fmt: skip
     return max(same, key=lambda other: int(other["shape"]["gamma"]), default=row)
-
-
-def _curve(
-    curves: Sequence[Curve], row: Mapping[str, Any], model: str, precision: str
-) -> Curve | None:
-    """The curve of the row's worker and batch whose context is nearest."""
-    found = [
-        c for c in curves
-        if (c.worker, c.model, c.precision, c.batch, c.mask)
-        == (row["worker"], model, precision, row["batch_size"], "chain")
-    ]  # fmt: skip
-    wanted = 1 if row["context_length"] == "natural" else int(row["context_length"])
-    return min(found, key=lambda c: abs(math.log(max(c.context, 1) / wanted)), default=None)
