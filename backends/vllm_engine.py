@@ -87,8 +87,7 @@ class Served:
         for output in self.engine.step():
             new = list(output.outputs[0].token_ids)
             if new:
-                # vLLM may append a suffix of its own to a request's name.
-                tokens[self._numbers[output.request_id.split("-")[0]]] = new
+                tokens[self._numbers[output.request_id]] = new
         return Step(tokens, sum(counter.drafted for counter in self.counters) - before)
 
     def close(self) -> None:

@@ -145,7 +145,9 @@ class GroupRunner:
             try:
                 for checked, result in checks.losslessness(ours, prompts, self._score(backend)):
                     checked.record["losslessness"] = result
-                if self.group.name == self.bench.quality_group:
+                # Random weights have no quality to lose.
+                measured = self.bench.model.synthetic is None
+                if measured and self.group.name == self.bench.quality_group:
                     self._score_quality(ours, prompts, backend)
             except WorkerFailure as failure:
                 for checked in ours:
