@@ -29,10 +29,26 @@ Vector normalized(const Vector& x, const std::vector<float>& weight, double epsi
   return y;
 }
 
+// Radians a position, as `_compute_llama3_parameters` and `_compute_linear_scaling_rope_parameters`
+// of transformers say it.
+double frequency(const core::PackedFile& file, int pair) {
+  const core::RopeScaling& scaling = file.metadata().rope_scaling;
+  const double inverse = std::pow(file.shape().rope_theta, -2.0 * pair / file.shape().head_dim);
+  if (scaling.kind == core::RopeScaling::Kind::none) return inverse;
+  if (scaling.kind == core::RopeScaling::Kind::linear) return inverse / scaling.factor;
+  const double wavelength = 2.0 * std::acos(-1.0) / inverse;
+  const double length = scaling.original_max_position;
+  if (wavelength < length / scaling.high_freq_factor) return inverse;
+  if (wavelength > length / scaling.low_freq_factor) return inverse / scaling.factor;
+  const double smooth = (length / wavelength - scaling.low_freq_factor) /
+                        (scaling.high_freq_factor - scaling.low_freq_factor);
+  return (1.0 - smooth) * inverse / scaling.factor + smooth * inverse;
+}
+
 // Rotates one head; pair i is dimensions 2i and 2i + 1.
-void rotate(double* head, int head_dim, int position, double theta) {
-  for (int pair = 0; pair < head_dim / 2; ++pair) {
-    const double angle = position * std::pow(theta, -2.0 * pair / head_dim);
+void rotate(double* head, const core::PackedFile& file, int position) {
+  for (int pair = 0; pair < file.shape().head_dim / 2; ++pair) {
+    const double angle = position * frequency(file, pair);
     const double a = head[2 * pair];
     const double b = head[2 * pair + 1];
     head[2 * pair] = a * std::cos(angle) - b * std::sin(angle);
@@ -112,8 +128,76 @@ std::vector<double> rounded(const std::vector<double>& x, ActivationKind kind) {
   return y;
 }
 
+namespace {
+
+using core::Architecture;
+
+Vector row_of(const Weights& weights, int row) {
+  Vector values(static_cast<std::size_t>(weights.matrix.cols));
+  for (int i = 0; i < weights.matrix.cols; ++i) values[i] = weights.at(row, i);
+  return values;
+}
+
+const Weights& embedding_of(const RandomModel& model) {
+  if (model.has("embed")) return model.matrix("embed");
+  return model.shape().tied_head ? model.matrix("head") : embedding_of(*model.spec().target);
+}
+
+Vector joined(Vector first, const Vector& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// The residual stream in front of the first layer.
+Vector stream_of(const RandomModel& model, const Vector& embedding, const Vector& feature,
+                 const Rounding& rounding) {
+  const Architecture architecture = model.spec().architecture;
+  if (architecture == Architecture::llama) return embedding;
+  if (architecture == Architecture::eagle2) {
+    Vector stream =
+        product(model.matrix("fc"), rounded(joined(embedding, feature), rounding.feature_input));
+    for (std::size_t i = 0; model.has("fc_bias") && i < stream.size(); ++i) {
+      stream[i] += model.vector("fc_bias")[i];
+    }
+    return stream;
+  }
+  if (static_cast<int>(feature.size()) == model.shape().hidden) return feature;
+  return product(model.matrix("feature_fc"), rounded(feature, rounding.feature_input));
+}
+
+Vector normalized_by(const RandomModel& model, const std::string& name, const Vector& x) {
+  return model.has(name) ? normalized(x, model.vector(name), model.shape().norm_epsilon) : x;
+}
+
+// Adds the bias of q, k and v, and normalizes and rotates each head of q and k.
+void finish_heads(const RandomModel& model, const std::string& prefix, int position, Vector& qkv) {
+  const ModelShape& s = model.shape();
+  if (model.has(prefix + "qkv_bias")) {
+    for (std::size_t i = 0; i < qkv.size(); ++i) qkv[i] += model.vector(prefix + "qkv_bias")[i];
+  }
+  for (int head = 0; head < s.heads + s.kv_heads; ++head) {
+    double* values = qkv.data() + head * s.head_dim;
+    const Vector before(values, values + s.head_dim);
+    const Vector after =
+        normalized_by(model, prefix + (head < s.heads ? "q_norm" : "k_norm"), before);
+    std::ranges::copy(after, values);
+    rotate(values, model.file(), position);
+  }
+}
+
+Vector logits_of(const RandomModel& model, const Vector& x) {
+  if (model.has("head")) return product(model.matrix("head"), x);
+  const Vector whole = product(model.spec().target->matrix("head"), x);
+  if (model.spec().draft_tokens.empty()) return whole;
+  Vector reduced;
+  for (const int32_t token : model.spec().draft_tokens) reduced.push_back(whole[token]);
+  return reduced;
+}
+
+}  // namespace
+
 Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tokens,
-                          const Rounding& rounding) {
+                          const Rounding& rounding, const std::vector<Vector>& features) {
   const ModelShape& s = model.shape();
   const int query_width = s.heads * s.head_dim;
   const int key_width = s.kv_heads * s.head_dim;
@@ -121,9 +205,9 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
   std::vector<LayerCache> caches(static_cast<std::size_t>(s.layers));
   Outputs all;
   for (std::size_t position = 0; position < tokens.size(); ++position) {
-    const Weights& embedding = model.matrix(s.tied_head ? "head" : "embed");
-    Vector x(static_cast<std::size_t>(s.hidden));
-    for (int i = 0; i < s.hidden; ++i) x[i] = embedding.at(tokens[position], i);
+    const Vector embedding = row_of(embedding_of(model), tokens[position]);
+    Vector x =
+        stream_of(model, embedding, features.empty() ? Vector() : features[position], rounding);
     std::vector<Vector> streams;
     for (int layer = 0; layer < s.layers; ++layer) {
       streams.push_back(x);
@@ -131,12 +215,12 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       const auto layer_product = [&](const char* part, const Vector& input) {
         return product(model.layer_matrix(layer, part), rounded(input, rounding.layer_input));
       };
-      Vector qkv =
-          layer_product("qkv", normalized(x, model.vector(prefix + "attn_norm"), s.norm_epsilon));
-      for (int head = 0; head < s.heads + s.kv_heads; ++head) {
-        rotate(qkv.data() + head * s.head_dim, s.head_dim, static_cast<int>(position),
-               s.rope_theta);
+      Vector attention_input = normalized_by(model, prefix + "attn_norm", x);
+      if (layer == 0 && model.spec().architecture == Architecture::eagle3) {
+        attention_input = joined(normalized_by(model, "embed_norm", embedding), attention_input);
       }
+      Vector qkv = layer_product("qkv", attention_input);
+      finish_heads(model, prefix, static_cast<int>(position), qkv);
       Vector key(qkv.begin() + query_width, qkv.begin() + query_width + key_width);
       Vector value(qkv.begin() + query_width + key_width, qkv.end());
       std::ranges::transform(key, key.begin(), kv);
@@ -146,8 +230,7 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       cache.values.push_back(value);
       add(x, layer_product("o", attention(s, qkv, cache)));
 
-      const Vector gate_up = layer_product(
-          "gate_up", normalized(x, model.vector(prefix + "mlp_norm"), s.norm_epsilon));
+      const Vector gate_up = layer_product("gate_up", normalized_by(model, prefix + "mlp_norm", x));
       Vector hidden(static_cast<std::size_t>(s.intermediate));
       for (int i = 0; i < s.intermediate; ++i) {
         const double gate = gate_up[i / 16 * 32 + i % 16];
@@ -156,8 +239,8 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       }
       add(x, layer_product("down", hidden));
     }
-    const Vector last = normalized(x, model.vector("final_norm"), s.norm_epsilon);
-    all.logits.push_back(product(model.matrix("head"), rounded(last, rounding.head_input)));
+    const Vector last = normalized_by(model, "final_norm", x);
+    all.logits.push_back(logits_of(model, rounded(last, rounding.head_input)));
     streams.push_back(x);
     streams.push_back(last);
     all.streams.push_back(streams);

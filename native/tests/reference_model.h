@@ -1,5 +1,5 @@
-// A plain float64 Llama: no blocks, no vectors, one token after the other. What the CPU model is
-// compared with.
+// A plain float64 Llama or draft head: no blocks, no vectors, one token after the other. What the
+// CPU model is compared with.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ struct Rounding {
   ActivationKind layer_input = ActivationKind::f32;
   ActivationKind head_input = ActivationKind::f32;
   bool kv_f16 = false;
+  ActivationKind feature_input = ActivationKind::f32;  // of a draft head's fc or feature_fc
 };
 
 // A row after the rounding that kernels.h documents for `kind`; f32 leaves it alone.
@@ -27,7 +28,9 @@ struct Outputs {
   std::vector<std::vector<std::vector<double>>> streams;  // [token][tap], as Want::taps counts
 };
 
+// `features` are one a token, for a draft head: the target's or the head's own, by their width.
 Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tokens,
-                          const Rounding& rounding = {});
+                          const Rounding& rounding = {},
+                          const std::vector<std::vector<double>>& features = {});
 
 }  // namespace specquant::cpu::reference
