@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 
+#include "core/plain_llama.h"
 #include "core/sha256.h"
 #include "tests/packed_parts.h"
 
@@ -215,6 +216,43 @@ TEST_CASE("a reduced vocabulary has a rising token for each row of the head") {
   check_says(reduced({0, 7, 8, 49},
                      [](PackedParts& p) { p.metadata["tensors"]["draft_tokens"]["kind"] = "f32"; }),
              "tensor 'draft_tokens': it is 4 x 1 of kind f32");
+}
+
+// What an engine that serves plain Llamas alone says of a file: "" where it takes it.
+std::string plainness_after(const std::function<void(PackedParts&)>& change) {
+  PackedParts builder;
+  change(builder);
+  const AlignedBytes bytes(builder.bytes());
+  const PackedFile file(bytes.view(), "tiny.packed");
+  try {
+    require_plain_llama(file, "CUDA engine");
+    return "";
+  } catch (const Error& error) {
+    CHECK(error.type() == ErrorType::unsupported);
+    return error.what();
+  }
+}
+
+TEST_CASE("an engine for plain Llamas names what it cannot serve") {
+  CHECK(plainness_after([](PackedParts&) {}).empty());
+  check_says(plainness_after([](PackedParts& parts) {
+               parts.add("layers.0.qkv_bias", "f32", 128, 1, 0);
+               parts.add("layers.1.qkv_bias", "f32", 128, 1, 0);
+             }),
+             "tensor 'layers.0.qkv_bias', which the CUDA engine cannot serve");
+  check_says(plainness_after([](PackedParts& parts) {
+               for (const std::string layer : {"layers.0.", "layers.1."}) {
+                 parts.add(layer + "q_norm", "f32", 32, 1, 0);
+                 parts.add(layer + "k_norm", "f32", 32, 1, 0);
+               }
+             }),
+             "tensor 'layers.0.q_norm'");
+  check_says(plainness_after([](PackedParts& parts) {
+               parts.metadata["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+             }),
+             "'rope_scaling'");
+  check_says(plainness_after([](PackedParts& parts) { parts.metadata["hadamard"] = {"down"}; }),
+             "'hadamard'");
 }
 
 TEST_CASE("random damage leads to typed errors alone") {

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "core/plain_llama.h"
 #include "cuda/model.h"
 
 namespace specquant::worker {
@@ -34,6 +35,7 @@ class CudaHardware : public Hardware {
   std::unique_ptr<DeviceModel> load(const core::PackedFile& file,
                                     std::span<const Precision> precisions, int max_batch,
                                     int max_context) override {
+    core::require_plain_llama(file, "CUDA engine");
     return std::make_unique<LoadedOnCuda>(
         cuda::make_cuda_model(file, precisions, max_batch, max_context));
   }

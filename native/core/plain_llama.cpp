@@ -1,0 +1,33 @@
+#include "core/plain_llama.h"
+
+#include "core/errors.h"
+
+namespace specquant::core {
+namespace {
+
+// The first part that is not plain, "" where there is none.
+std::string beyond_plain_llama(const PackedFile& file) {
+  const PackedMetadata& metadata = file.metadata();
+  if (metadata.architecture != Architecture::llama) return "it is a draft head";
+  if (metadata.rope_scaling.kind != RopeScaling::Kind::none) return "it has 'rope_scaling'";
+  if (metadata.hadamard_down || metadata.hadamard_o) return "it has 'hadamard'";
+  if (file.find("draft_tokens") != nullptr) return "it has tensor 'draft_tokens'";
+  for (int layer = 0; layer < file.shape().layers; ++layer) {
+    for (const char* part : {"qkv_bias", "q_norm", "k_norm"}) {
+      const TensorView* tensor = file.find_in_layer(layer, part);
+      if (tensor != nullptr) return "it has tensor '" + tensor->name + "'";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+void require_plain_llama(const PackedFile& file, const std::string& engine) {
+  const std::string part = beyond_plain_llama(file);
+  if (part.empty()) return;
+  throw Error(ErrorType::unsupported, "Model file " + file.path() + ": " + part + ", which the " +
+                                          engine + " cannot serve. Use the CPU engine.");
+}
+
+}  // namespace specquant::core

@@ -1,0 +1,15 @@
+// What an engine says that serves none of the format's optional parts.
+#pragma once
+
+#include <string>
+
+#include "core/packed_file.h"
+
+namespace specquant::core {
+
+// Throws Error of type `unsupported` that names the first part of the file which goes beyond a
+// plain Llama: a draft head, a reduced vocabulary, rotary scaling, an online Hadamard transform,
+// biases of q, k and v, or norms of q and k. `engine` is named in the message.
+void require_plain_llama(const PackedFile& file, const std::string& engine);
+
+}  // namespace specquant::core
