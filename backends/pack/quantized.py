@@ -95,11 +95,16 @@ class Scheme:
         q = unpack_words(words, self.bits, (rows, cols), axis=1)
         scale = self.checkpoint.take(f"{module}.weight_scale")
         scale.need_shape((rows, groups))
-        # Codes and zero points are signed, and both are stored with this offset.
+        # Codes and zero points are signed, and both are packed with this offset.
         zero = np.full((rows, groups), 1 << (self.bits - 1), np.int16)
-        if not self.symmetric:
-            zeros = self.checkpoint.take(f"{module}.weight_zero_point")
-            zero = unpack_words(zeros, self.bits, (rows, groups), axis=0).astype(np.int16)
+        name = f"{module}.weight_zero_point"
+        if not self.symmetric or self.checkpoint.has(name):
+            zeros = self.checkpoint.take(name)
+            if zeros.dtype == "I8":  # older versions of the library do not pack them
+                zeros.need_shape((rows, groups))
+                zero += zeros.integers()
+            else:
+                zero = unpack_words(zeros, self.bits, (rows, groups), axis=0).astype(np.int16)
         order = self._order(f"{module}.weight_g_idx", cols, groups)
         return Codes(self.bits, q, scale.floats(), zero, scale, order)
 
@@ -215,11 +220,13 @@ def _compressed_scheme(checkpoint: Checkpoint, config: dict[str, Any]) -> Scheme
             checkpoint, "it has not exactly one of config_groups: mixed schemes are unsupported."
         )
     ((name, entry),) = groups.items()
+    if not isinstance(entry, dict) or not isinstance(entry.get("weights"), dict):
+        raise _refused(checkpoint, f"its {name} says nothing about weights.")
     if entry.get("input_activations") or entry.get("output_activations"):
         raise _refused(
             checkpoint, f"{name} quantizes activations: only quantized weights are supported."
         )
-    weights = entry.get("weights") or {}
+    weights = entry["weights"]
     strategy = weights.get("strategy")
     if weights.get("type") != "int" or strategy not in ("group", "channel"):
         raise _refused(

@@ -46,7 +46,7 @@ def value_of(array: Array) -> Floats:
 
 def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:
     """Write arrays with the `safetensors` layout; Bf16 as BF16."""
-    names = {"float16": "F16", "float32": "F32", "int32": "I32", "int64": "I64"}
+    names = {"float16": "F16", "float32": "F32", "int8": "I8", "int32": "I32", "int64": "I64"}
     header, data = {}, b""
     for name, array in tensors.items():
         dtype = "BF16" if isinstance(array, Bf16) else names[array.dtype.name]

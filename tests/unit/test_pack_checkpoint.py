@@ -193,6 +193,16 @@ def test_scales_of_f32_are_rounded_and_counted(tmp_path: Path) -> None:
     assert (found[name] != model.weights[name]).any()
 
 
+def test_unpacked_zero_points_of_older_versions(tmp_path: Path) -> None:
+    model = quantized(tiny(), Format("ct"))
+    for name in [name for name in model.tensors if name.endswith("zero_point")]:
+        packed_zeros = model.tensors[name].view(np.uint32)
+        zero = packed_zeros[:, None, :] >> (4 * np.arange(8, dtype=np.uint32))[None, :, None] & 15
+        unsigned = zero.reshape(-1, packed_zeros.shape[1]).astype(np.int8)
+        model.tensors[name] = unsigned - np.int8(8)
+    assert_equal(packed_as_checkpoint(packed(model, tmp_path)), model.weights)
+
+
 def test_asymmetric_8_bit_codes_become_16_bit_weights(tmp_path: Path) -> None:
     model = quantized(tiny(), Format("gptq", bits=8))
     file = packed(model, tmp_path)

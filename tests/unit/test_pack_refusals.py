@@ -145,12 +145,22 @@ BAD: dict[str, tuple[Tiny, str]] = {
         _compressed_with(transform_config={"config_groups": {"R1": {}}}),
         "its transform_config is unsupported",
     ),
+    "no scheme": (
+        _compressed_with(config_groups={"group_0": None}),
+        "its group_0 says nothing about weights",
+    ),
+    "weights of floats": (
+        _compressed_with(config_groups={"group_0": {"weights": {"type": "float"}}}),
+        "group_0 has weights of type 'float' and strategy None",
+    ),
     "two schemes": (
         _compressed_with(config_groups={"a": {}, "b": {}}),
         "mixed schemes are unsupported",
     ),
     "quantized activations": (
-        _compressed_with(config_groups={"group_0": {"input_activations": {"num_bits": 8}}}),
+        _compressed_with(
+            config_groups={"group_0": {"weights": {}, "input_activations": {"num_bits": 8}}}
+        ),
         "group_0 quantizes activations",
     ),
     "tokenizer of another model": (
