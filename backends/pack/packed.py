@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.pack.errors import CheckpointError
+from backends.pack.shapes import HEADS, check_shapes
 from backends.pack.tiles import (
-    GROUPS,
-    KINDS,
     Bytes,
     Floats,
     Tensor,
@@ -40,39 +39,6 @@ _DIMENSIONS = (
 )
 
 
-def expected_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Name -> (rows, cols) of every tensor of a model of these dimensions; norms have cols 1."""
-    hidden, inner = metadata["hidden_size"], metadata["intermediate_size"]
-    queries = metadata["num_heads"] * metadata["head_dim"]
-    keys = metadata["num_kv_heads"] * metadata["head_dim"]
-    shapes = {"head": (metadata["vocab_size"], hidden), "final_norm": (hidden, 1)}
-    if not metadata["tied_head"]:
-        shapes["embed"] = (metadata["vocab_size"], hidden)
-    for layer in range(metadata["num_layers"]):
-        for part, shape in (
-            ("qkv", (queries + 2 * keys, hidden)),
-            ("o", (hidden, queries)),
-            ("gate_up", (2 * inner, hidden)),
-            ("down", (hidden, inner)),
-            ("attn_norm", (hidden, 1)),
-            ("mlp_norm", (hidden, 1)),
-        ):
-            shapes[f"layers.{layer}.{part}"] = shape
-    return shapes
-
-
-def optional_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Name -> (rows, cols) of the tensors that a model of these dimensions may have besides."""
-    width = metadata["head_dim"]
-    rows = (metadata["num_heads"] + 2 * metadata["num_kv_heads"]) * width
-    parts = {"qkv_bias": rows, "q_norm": width, "k_norm": width}
-    return {
-        f"layers.{layer}.{part}": (length, 1)
-        for layer in range(metadata["num_layers"])
-        for part, length in parts.items()
-    }
-
-
 def write_packed(
     path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> str:
@@ -90,7 +56,7 @@ def write_packed(
         for shape in [tensor.shape]
     }
     full = {"format_version": FORMAT_VERSION, **metadata, "tensors": described}
-    _check_shapes(path, full)
+    check_shapes(path, full)
     data = {name: tensors[name].to_bytes() for name in described}
     full["content_hash"] = content_hash(full, data)
 
@@ -104,10 +70,10 @@ def write_packed(
     header: dict[str, Any] = {"__metadata__": {METADATA_KEY: json.dumps(full)}}
     at = 0
     for name in order:
-        vector = described[name]["kind"] == "f32"
-        count = data[name].size // 4 if vector else data[name].size
+        dtype = {"f32": "F32", "i32": "I32"}.get(tensors[name].kind, "U8")
+        count = data[name].size if dtype == "U8" else data[name].size // 4
         header[name] = {
-            "dtype": "F32" if vector else "U8",
+            "dtype": dtype,
             "shape": [count],
             "data_offsets": [at, at + data[name].size],
         }
@@ -165,7 +131,7 @@ class PackedFile:
             ) from error
         header, self._start = self._header()
         self.metadata = self._metadata(header.pop("__metadata__", None))
-        _check_shapes(self.path, self.metadata)
+        check_shapes(self.path, self.metadata)
         self._extents = {name: self._extent(name, header) for name in self.metadata["tensors"]}
 
     def _header(self) -> tuple[dict[str, Any], int]:
@@ -200,9 +166,11 @@ class PackedFile:
             raise CheckpointError(
                 self.path, f"it has format version {version}, not 1. Pack the checkpoint again."
             )
-        if architecture != "llama":
+        if architecture not in ("llama", *HEADS):
             raise CheckpointError(
-                self.path, f"its architecture is {architecture!r}; only 'llama' can be read."
+                self.path,
+                f"its architecture is {architecture!r}; only 'llama', 'eagle2' and 'eagle3' can "
+                "be read.",
             )
         if not (whole and isinstance(tied, bool) and isinstance(described, dict)):
             raise CheckpointError(self.path, "its dimensions are not all positive integers.")
@@ -255,34 +223,3 @@ class PackedFile:
         data = {name: self.raw(name) for name in self.names}
         if content_hash(self.metadata, data) != self.metadata.get("content_hash"):
             raise CheckpointError(self.path, "its content does not fit its hash: it is damaged.")
-
-
-def _check_shapes(path: Path, metadata: Mapping[str, Any]) -> None:
-    expected, described = expected_shapes(metadata), metadata["tensors"]
-    for name, shape in optional_shapes(metadata).items():
-        # What one layer has, all have.
-        if f"layers.0.{name.rpartition('.')[2]}" in described:
-            expected[name] = shape
-    for name in sorted(expected.keys() | described.keys()):
-        if name not in described:
-            raise CheckpointError(path, "it is missing.", name)
-        if name not in expected:
-            raise CheckpointError(path, "it does not belong to a model of this shape.", name)
-        entry, (rows, cols) = described[name], expected[name]
-        try:
-            kind, group, shape = entry["kind"], entry["group"], (entry["rows"], entry["cols"])
-        except (KeyError, TypeError):
-            raise CheckpointError(path, "its description is incomplete.", name) from None
-        if kind not in KINDS or (kind == "f32") != (cols == 1):
-            raise CheckpointError(path, f"its kind {kind!r} does not fit.", name)
-        if shape != (rows, cols):
-            raise CheckpointError(
-                path, f"it is {shape[0]} x {shape[1]} where the model needs {rows} x {cols}.", name
-            )
-        grouped = kind.startswith("affine")
-        if group not in (GROUPS if grouped else (0,)):
-            raise CheckpointError(path, f"group {group!r} is none of 32, 64 and 128.", name)
-        if kind != "f32" and cols % (group if grouped else 32):
-            raise CheckpointError(
-                path, f"its {cols} columns are no multiple of {group if grouped else 32}.", name
-            )

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 TILE_ROWS = 16
 GROUPS = (32, 64, 128)
-KINDS = ("affine4", "affine4z", "affine8", "f16", "bf16", "f32")
+KINDS = ("affine4", "affine4z", "affine8", "f16", "bf16", "f32", "i32")
 
 Bytes = npt.NDArray[np.uint8]
 Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,30 @@ class Vector:
         return np.ascontiguousarray(self.values).view(np.uint8)
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids: values [rows], i32."""
+
+    values: Integers
+    kind = "i32"
+    group = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, 1)."""
+        return len(self.values), 1
+
+    def dequantize(self) -> Floats:
+        """The ids as numbers [rows]; exact below 2^24."""
+        return self.values.astype(np.float32)
+
+    def to_bytes(self) -> Bytes:
+        """The values, little-endian."""
+        return np.ascontiguousarray(self.values).view(np.uint8)
+
+
 Matrix = Affine4 | Affine8 | Sixteen
-Tensor = Matrix | Vector
+Tensor = Matrix | Vector | Tokens
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _AnyMatrix = TypeVar("_AnyMatrix", Affine4, Affine8, Sixteen)
 
@@ -189,7 +212,7 @@ def tensor_bytes(kind: str, rows: int, cols: int, group: int) -> int:
         return tiles * (cols // group) * (group * 16 + 2 * TILE_ROWS)
     if kind in ("f16", "bf16"):
         return tiles * cols * 2 * TILE_ROWS
-    if kind == "f32":
+    if kind in ("f32", "i32"):
         return rows * cols * 4
     raise ValueError(f"unknown kind {kind!r}; known: {', '.join(KINDS)}")
 
@@ -202,6 +225,8 @@ def from_bytes(data: Bytes, kind: str, rows: int, cols: int, group: int) -> Tens
         return Affine8.from_bytes(data, rows, cols, group)
     if kind == "f32":
         return Vector(data.view(np.float32))
+    if kind == "i32":
+        return Tokens(data.view(np.int32))
     return Sixteen.from_bytes(data, rows, cols, kind)
 
 

@@ -1,0 +1,136 @@
+"""Command line: python -m backends.train answers | drafters."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import random
+import sys
+import time
+from pathlib import Path
+
+from backends.pack.errors import CheckpointError
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class TrainError(Exception):
+    """What keeps training from starting, as a sentence that says what to do."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m backends.train",
+        description="Train drafters for a packed model on its own answers (docs/drafters.md). "
+        "Needs PyTorch ('make backend-train') and, for more than a try, a GPU.",
+    )
+    parser.add_argument(
+        "--target",
+        type=Path,
+        default=_ROOT / "models/smollm2-135m-instruct.sqm",
+        help="the packed model; default: %(default)s",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    parser.add_argument("--device", default="cuda", help="default: %(default)s")
+    commands = parser.add_subparsers(dest="command", required=True)
+    answers = commands.add_parser(
+        "answers",
+        help="let the target write prompts and answers",
+        description="Writes --out, a compressed npz file of token ids.",
+    )
+    answers.add_argument("--data-root", type=Path, required=True, help="has gsm8k_train.jsonl")
+    answers.add_argument("--scale", type=float, default=1.0, help="factor of all counts")
+    answers.add_argument("--out", type=Path, required=True)
+    drafters = commands.add_parser(
+        "drafters",
+        help="train a draft model, a head, and a head for the draft model",
+        description="Writes model.sqm, head.sqm and model-head.sqm into --out and prints their "
+        "acceptance lengths on held-out prompts.",
+    )
+    drafters.add_argument("--dialogues", type=Path, nargs="+", required=True)
+    drafters.add_argument(
+        "--data-root", type=Path, required=True, help="has gsm8k_test.jsonl and spec_bench.jsonl"
+    )
+    drafters.add_argument("--steps", type=int, default=1400, help="default: %(default)s")
+    drafters.add_argument("--places", type=int, default=24576, help="tokens a step")
+    drafters.add_argument("--out", type=Path, required=True, help="folder")
+    return parser
+
+
+def _answers(options: argparse.Namespace) -> None:
+    import torch
+
+    from backends.pack.packed import PackedFile
+    from backends.tokenizer import Tokenizer
+    from backends.train.answers import write_answers
+    from backends.train.prompts import Counts, PromptWriter
+    from backends.train.recipe import load
+
+    packed = PackedFile(options.target)
+    torch.manual_seed(options.seed)
+    target, _ = load(packed, options.device, _dtype(options.device))
+    places = 1_200_000 if options.device == "cuda" else 4096
+    writer = PromptWriter(target, Tokenizer(packed.metadata), random.Random(options.seed), places)
+    begun = time.monotonic()
+    contents = writer.contents(
+        Counts().scaled(options.scale), options.data_root / "gsm8k_train.jsonl"
+    )
+    print(f"prompts in {time.monotonic() - begun:.0f} s", flush=True)
+    dialogues = write_answers(writer, contents, longest_prompt=1000)
+    dialogues.save(options.out)
+    print(
+        f"Wrote {options.out}: {len(dialogues)} dialogues, {int(dialogues.answer_lengths.sum())} "
+        f"tokens of answers, in {time.monotonic() - begun:.0f} s"
+    )
+
+
+def _drafters(options: argparse.Namespace) -> None:
+    import torch
+
+    from backends.pack.packed import PackedFile
+    from backends.tokenizer import Tokenizer
+    from backends.train.dialogues import Dialogues
+    from backends.train.distil import Plan
+    from backends.train.evaluate import held_out_dialogues
+    from backends.train.recipe import load, train_drafters
+
+    packed = PackedFile(options.target)
+    torch.manual_seed(options.seed)
+    target, _ = load(packed, options.device, _dtype(options.device))
+    parts = [Dialogues.load(path) for path in options.dialogues]
+    dialogues = parts[0]
+    for part in parts[1:]:
+        dialogues = dialogues + part
+    held_out = held_out_dialogues(target, options.data_root, Tokenizer(packed.metadata))
+    options.out.mkdir(parents=True, exist_ok=True)
+    plan = Plan(options.steps, options.places, options.seed)
+    train_drafters(packed, target, dialogues, held_out, plan, options.out)
+
+
+def _dtype(device: str) -> object:
+    import torch
+
+    return torch.float16 if device == "cuda" else torch.float32
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return its exit status (1 after a named error)."""
+    options = _parser().parse_args(arguments)
+    try:
+        if importlib.util.find_spec("torch") is None:
+            raise TrainError(
+                f"PyTorch is not installed for {sys.executable}. Run 'make backend-train' and "
+                "start this command with .venvs/train/bin/python."
+            )
+        if options.command == "answers":
+            _answers(options)
+        else:
+            _drafters(options)
+    except (CheckpointError, TrainError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

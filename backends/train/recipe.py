@@ -1,0 +1,135 @@
+"""How the demo model's drafters are made: shapes, rates and the order of the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from backends.pack.packed import PackedFile
+from backends.train.acceptance import Tree
+from backends.train.dialogues import LONGEST_ANSWER, Dialogues, to_batch
+from backends.train.distil import Plan, train
+from backends.train.evaluate import score_head, score_model
+from backends.train.export import write_head, write_model
+from backends.train.generate import generate
+from backends.train.network import Llama, Sizes, packed_weights
+from backends.train.optimizer import Rates
+from backends.train.starts import HeadShape, head_student, model_student
+from backends.train.students import HeadStudent, ModelStudent, Student, Vocabulary, teach
+
+VOCABULARY = 8192
+MODEL_HEAD_VOCABULARY = 4096
+HEAD_SHAPE = HeadShape(intermediate_size=2560, num_heads=9, num_kv_heads=3, taps=(12, 21, 30))
+MODEL_LAYERS = (0, 1, 14, 28, 29)
+MODEL_HEAD_SHAPE = HeadShape(intermediate_size=768, num_heads=4, num_kv_heads=2, taps=(2, 4, 5))
+MODEL_RATES = Rates(body=1e-3, vocabulary=5e-4, vectors=1e-3)
+HEAD_RATES = Rates(body=2e-3, vocabulary=5e-4, vectors=2e-3)
+MODEL_HEAD_STEPS_SHARE = 0.3
+CHAIN = Tree(depth=4, top_k=1, nodes=4)
+TREE = Tree(depth=6, top_k=8, nodes=24)
+GAMMA = 4
+_PROBE_ROWS = 64
+
+
+def load(packed: PackedFile, device: str, dtype: torch.dtype) -> tuple[Llama, torch.Tensor | None]:
+    """A packed model, and the tokens of its head's rows where its vocabulary is reduced."""
+    weights = packed_weights(packed, device, dtype)
+    tokens = weights.pop("draft_tokens", None)
+    if tokens is not None:
+        tokens = torch.tensor(packed.dequantize("draft_tokens")).long().to(device)
+    return Llama(Sizes.of(packed.metadata), weights), tokens
+
+
+def frequent(dialogues: Dialogues, count: int, vocab_size: int, device: str) -> torch.Tensor:
+    """The `count` tokens that stand most often in the answers."""
+    counts = dialogues.answer_counts(vocab_size)
+    chosen = np.argsort(-counts, kind="stable")[:count].copy()
+    share = counts[chosen].sum() / counts.sum()
+    print(f"vocabulary: {count} of {vocab_size} tokens cover {share:.4f} of the answers")
+    return torch.from_numpy(chosen).to(device)
+
+
+def new_head(
+    name: str,
+    target: Llama,
+    shape: HeadShape,
+    vocabulary: Vocabulary,
+    dialogues: Dialogues,
+    seed: int,
+    token_of_row: torch.Tensor | None = None,
+) -> HeadStudent:
+    """An untrained head; the scale of its features is measured over a few dialogues."""
+    device = str(target.embedding.device)
+    rows = np.random.default_rng(seed).permutation(len(dialogues))[:_PROBE_ROWS]
+    teaching = teach(target, to_batch(dialogues, rows, device), shape.taps, token_of_row)
+    generator = torch.Generator(device).manual_seed(seed)
+    dtype = torch.bfloat16
+    return head_student(name, target, shape, vocabulary, teaching, generator, dtype)
+
+
+def train_drafters(
+    packed: PackedFile,
+    target: Llama,
+    dialogues: Dialogues,
+    held_out: Dialogues,
+    plan: Plan,
+    out: Path,
+) -> None:
+    """Train, score and write `model.sqm`, `head.sqm` and `model-head.sqm` into `out`."""
+    device, vocab = str(target.embedding.device), target.sizes.vocab_size
+    vocabulary = Vocabulary.of(frequent(dialogues, VOCABULARY, vocab, device), vocab)
+    model = model_student("model", target, MODEL_LAYERS, vocabulary, torch.bfloat16)
+    head = new_head("head", target, HEAD_SHAPE, vocabulary, dialogues, plan.seed)
+    students: list[tuple[Student, Rates]] = [(model, MODEL_RATES), (head, HEAD_RATES)]
+    train(target, dialogues, students, plan)
+    write_model(out / "model.sqm", model, packed.metadata)
+    write_head(out / "head.sqm", head, packed.metadata)
+    report(target, held_out, model, head)
+    train_model_head(out, dialogues, plan)
+
+
+def report(target: Llama, held_out: Dialogues, model: ModelStudent, head: HeadStudent) -> None:
+    """Print the acceptance lengths."""
+    scores = [
+        score_model(target, model, held_out, GAMMA),
+        score_head(target, head, held_out, CHAIN),
+        score_head(target, head, held_out, TREE),
+    ]
+    for found in scores:
+        print("\n".join(found.lines()), flush=True)
+
+
+def train_model_head(out: Path, dialogues: Dialogues, plan: Plan) -> None:
+    """Train and write the head of the draft model in `out`, on the draft model's own answers."""
+    packed = PackedFile(out / "model.sqm")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    target, tokens = load(packed, device, torch.bfloat16)
+    assert tokens is not None
+    own = _own_answers(target, tokens, dialogues, plan, packed.metadata["stop_ids"])
+    vocab = target.sizes.vocab_size
+    vocabulary = Vocabulary.of(frequent(own, MODEL_HEAD_VOCABULARY, vocab, device), vocab, tokens)
+    head = new_head("head", target, MODEL_HEAD_SHAPE, vocabulary, own, plan.seed, tokens)
+    steps = Plan(max(1, round(plan.steps * MODEL_HEAD_STEPS_SHARE)), plan.places, plan.seed)
+    train(target, own, [(head, HEAD_RATES)], steps, token_of_row=tokens)
+    write_head(out / "model-head.sqm", head, packed.metadata)
+
+
+def _own_answers(
+    model: Llama, tokens: torch.Tensor, dialogues: Dialogues, plan: Plan, stops: list[int]
+) -> Dialogues:
+    """Greedy answers of a draft model to a quarter of the prompts."""
+    order = np.random.default_rng(plan.seed).permutation(len(dialogues))
+    rows = [int(row) for row in order[: max(1, len(dialogues) // 4)]]
+    prompts = [dialogues.prompt(row) for row in rows]
+    answers = generate(
+        model,
+        prompts,
+        [0.0] * len(rows),
+        LONGEST_ANSWER,
+        stops,
+        places=plan.places * 80,
+        token_of_row=tokens,
+    )
+    return Dialogues.of(prompts, answers, [str(dialogues.origins[row]) for row in rows])
