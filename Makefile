@@ -13,7 +13,7 @@ WORKER := build/native/worker/specquant-worker
 NATIVE_SOURCES := $(shell find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name 'CMakeLists.txt')
 ENVIRONMENT := $(VENV)/.installed
 
-.PHONY: help setup backends backend-llama-cpp backend-transformers backend-quantize backend-vllm test-backends bench test test-native test-python lint format native bench-native test-sanitize fuzz clean native-cuda test-cuda
+.PHONY: help setup backends backend-llama-cpp backend-transformers backend-quantize backend-train backend-vllm test-backends bench test test-native test-python lint format native bench-native test-sanitize fuzz clean native-cuda test-cuda
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -95,7 +95,7 @@ test-sanitize: ## The native tests under ASan + UBSan, then under TSan
 	cmake --build build/tsan -j $(JOBS)
 	ctest --test-dir build/tsan --output-on-failure
 
-backends: backend-llama-cpp backend-transformers backend-quantize ## The environments of all optional backends
+backends: backend-llama-cpp backend-transformers backend-quantize backend-train ## The environments of all optional backends
 
 backend-llama-cpp: .venvs/llama_cpp/.installed ## llama.cpp, built for this processor (five minutes)
 .venvs/llama_cpp/.installed: backends/requirements/llama_cpp.txt
@@ -114,6 +114,12 @@ backend-quantize: .venvs/quantize/.installed ## llmcompressor, to quantize check
 .venvs/quantize/.installed: backends/requirements/quantize.txt
 	@test -x .venvs/quantize/bin/python || $(PYTHON) -m venv .venvs/quantize
 	.venvs/quantize/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+backend-train: .venvs/train/.installed ## PyTorch, to train drafters and to test their training
+.venvs/train/.installed: backends/requirements/train.txt
+	@test -x .venvs/train/bin/python || $(PYTHON) -m venv .venvs/train
+	.venvs/train/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 backend-vllm: .venvs/vllm/.installed ## vLLM for an NVIDIA GPU; VLLM_WHEELS=FOLDER installs without a network

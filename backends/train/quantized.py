@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from backends.pack.tiles import Affine4, Sixteen, Tensor, Vector
+from backends.pack.tiles import Affine4, Affine8, Sixteen, Tensor, Vector
 
 GROUP = 64
 """Columns that share a scale: nine groups in a row of the demo model's width."""
@@ -71,3 +71,11 @@ def to_tensor(name: str, w: torch.Tensor) -> Tensor:
         s.squeeze(-1).half().numpy(),
         m.squeeze(-1).half().numpy(),
     )
+
+
+def affine8(w: torch.Tensor) -> Affine8:
+    """The matrix in 8 bits, GROUP columns to a scale."""
+    grouped = w.detach().float().cpu().unflatten(-1, (-1, GROUP))
+    s = (grouped.abs().amax(-1, keepdim=True) / 127).half().float()
+    q = torch.where(s > 0, grouped / s, 0.0).round().clamp(-127, 127) + 128
+    return Affine8(q.flatten(-2).to(torch.uint8).numpy(), s.squeeze(-1).half().numpy())

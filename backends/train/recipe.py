@@ -20,7 +20,7 @@ from backends.train.starts import HeadShape, head_student, model_student
 from backends.train.students import HeadStudent, ModelStudent, Student, Vocabulary, teach
 
 VOCABULARY = 8192
-MODEL_HEAD_VOCABULARY = 4096
+MODEL_HEAD_VOCABULARY = 3072
 HEAD_SHAPE = HeadShape(intermediate_size=2560, num_heads=9, num_kv_heads=3, taps=(12, 21, 30))
 MODEL_LAYERS = (0, 1, 14, 28, 29)
 MODEL_HEAD_SHAPE = HeadShape(intermediate_size=768, num_heads=4, num_kv_heads=2, taps=(2, 4, 5))
@@ -113,7 +113,7 @@ def train_model_head(out: Path, dialogues: Dialogues, plan: Plan) -> None:
     head = new_head("head", target, MODEL_HEAD_SHAPE, vocabulary, own, plan.seed, tokens)
     steps = Plan(max(1, round(plan.steps * MODEL_HEAD_STEPS_SHARE)), plan.places, plan.seed)
     train(target, own, [(head, HEAD_RATES)], steps, token_of_row=tokens)
-    write_head(out / "model-head.sqm", head, packed.metadata)
+    write_head(out / "model-head.sqm", head, packed.metadata, small=True)
 
 
 def _own_answers(
