@@ -128,8 +128,9 @@ backend-vllm: .venvs/vllm/.installed ## vLLM for an NVIDIA GPU; VLLM_WHEELS=FOLD
 	.venvs/vllm/bin/pip install --quiet --disable-pip-version-check $(if $(VLLM_WHEELS),--no-index --no-deps $(VLLM_WHEELS)/*.whl,-r $<)
 	@touch $@
 
-test-backends: setup ## The conformance suite on every optional backend that is installed
+test-backends: setup ## The conformance suite on every optional backend that is installed, and training
 	$(PY) -m pytest -m backend tests/conformance
+	@if test -x .venvs/train/bin/python; then .venvs/train/bin/python -m pytest tests/train; else echo "training is not tested: make backend-train"; fi
 
 fuzz: ## Fuzz the packed-file reader and the protocol parser, a minute each
 	@tools/system-packages.sh build

@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     drafters.add_argument(
         "--data-root", type=Path, required=True, help="has gsm8k_test.jsonl and spec_bench.jsonl"
     )
-    drafters.add_argument("--steps", type=int, default=1400, help="default: %(default)s")
+    drafters.add_argument("--steps", type=int, default=896, help="default: %(default)s")
     drafters.add_argument("--places", type=int, default=24576, help="tokens a step")
     drafters.add_argument("--out", type=Path, required=True, help="folder")
     return parser
