@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from harness.auto_rows import auto_rows
 from harness.candidates import Candidate, arm_candidates, method_costs
 from harness.comparison import Group, read_groups
 from harness.cost import CostModel, read_cost
@@ -26,6 +27,7 @@ from harness.derive import SCHEMA_VERSION, read_trials
 from harness.errors import ConfigError
 from harness.findings import Finding, finding
 from harness.front import group_front
+from harness.hierarchy_rows import hierarchy_rows
 from harness.interaction import interactions
 from harness.method_rows import method_rows
 from harness.noise import noise_floor
@@ -34,6 +36,7 @@ from harness.recommendation import recommend
 from harness.results import write_json
 from harness.selection import SELECTED_ON
 from harness.stats import Settings, decide
+from harness.tree_rows import tree_rows
 from harness.verdict import Evidence, GroupVerdict, decide_group
 
 
@@ -59,6 +62,10 @@ def analyse(results_dir: Path | str) -> dict[str, Any]:
         raise ConfigError(f"{results} holds no finished block. Run the sweep again to measure one.")
     groups = read_groups(trials, inputs.settings)
     curves = read_curves(results)
+    curve_figures = curve_rows(results, inputs.settings.level)
+    trees: list[dict[str, Any]] = []
+    hierarchy: list[dict[str, Any]] = []
+    chosen: list[dict[str, Any]] = []
     decided: list[tuple[Evidence, GroupVerdict]] = []
     interaction: list[dict[str, Any]] = []
     repeats: dict[str, dict[str, Any]] = {}
@@ -72,6 +79,10 @@ def analyse(results_dir: Path | str) -> dict[str, Any]:
             row["prediction"] = predict(row, others, evidence.rows[group.baseline], curves)
         decided.append((evidence, decide_group(evidence)))
         interaction += interactions(group)
+        trees += tree_rows(group, evidence.rows, curve_figures)
+        hierarchy += hierarchy_rows(group, evidence.rows, curves)
+        names = {key: str(row["name"]) for key, row in evidence.rows.items()}
+        chosen += auto_rows(group, names)
     verdict, rows = recommend(decided, inputs.cost)
     summary = {
         "schema_version": SCHEMA_VERSION,
@@ -91,7 +102,10 @@ def analyse(results_dir: Path | str) -> dict[str, Any]:
         "sensitivity": rows,
         "cost": {**inputs.config["cost"], "projected": True} if inputs.cost else None,
         "noise_floor": noise_floor(groups),
-        "curves": curve_rows(results, inputs.settings.level),
+        "trees": trees,
+        "hierarchy": hierarchy,
+        "auto": chosen,
+        "curves": curve_figures,
         "failures": [
             {"group": t.group, "method_id": t.cell["method_id"], "name": t.cell["name"],
              "block": t.block, "error": t.error}

@@ -58,6 +58,60 @@ TEXTS = {
     "larger_batch_cheaper": "The baseline alone at batch size {batch} costs {baseline_cost:.3g} "
     "{currency} per million output tokens, less than {method} here ({cost:.3g}): batching comes "
     "first where the traffic allows it.",
+    # drafting: trees
+    "tree_best": "Under {precision} the tree of size {nodes} is the fastest tree: {gain:.2f} "
+    "times plain decoding ({low:.2f} to {high:.2f}). A round verifies it in {ratio:.2f} decode "
+    "steps and yields {tau:.2f} tokens.",
+    "tree_never": "Under {precision} no tree is surely faster than plain decoding: the best one, "
+    "of size {nodes}, runs at {gain:.2f} times its speed ({low:.2f} to {high:.2f}). It takes "
+    "{ratio:.2f} decode steps to verify and yields {tau:.2f} tokens a round.",
+    "tree_stops": "Under {precision} a tree stops paying beyond size {nodes}: up to {more} nodes "
+    "the acceptance length grows from {tau:.2f} to {more_tau:.2f} ({tau_factor:.2f} times), but "
+    "the time of a round {time_factor:.2f} times, {verify_share:.0%} of it because of "
+    "verification.",
+    "tree_flat": "Under {precision} trees of up to {more} nodes are not surely slower than the "
+    "best one, of size {nodes}: the acceptance length grows from {tau:.2f} to {more_tau:.2f} "
+    "({tau_factor:.2f} times), and the time of a round {time_factor:.2f} times, "
+    "{verify_share:.0%} of it because of verification.",
+    "tree_grows": "Under {precision} the largest tree that was measured, of size {nodes}, is the "
+    "fastest: here trees do not stop paying.",
+    "tree_beside_chain": "Under {precision} the same drafter's best chain (γ={gamma}) runs at "
+    "{chain_gain:.2f} times plain decoding, and its best tree, of size {nodes}, at {gain:.2f}.",
+    "tree_ratio": "Verifying {nodes} drafted tokens takes {ratio:.2f} decode steps under "
+    "{precision} ({low:.2f} to {high:.2f}); the study measured {study:.1f}.",
+    "tree_effect_shown": "The study's effect shows: verifying {nodes} nodes takes {ratio:.2f} "
+    "decode steps under {precision} and {wide_ratio:.2f} under {wide}. The tree runs at "
+    "{gain:.2f} times plain decoding under {precision} and at {wide_gain:.2f} under {wide}.",
+    "tree_effect_absent": "The study's effect does not show with these kernels: verifying "
+    "{nodes} nodes takes {ratio:.2f} decode steps under {precision} and {wide_ratio:.2f} under "
+    "{wide}. The tree runs at {gain:.2f} times plain decoding under {precision} and at "
+    "{wide_gain:.2f} under {wide}.",
+    # drafting: cascades
+    "cascade_over_plain": "Under {precision} the cascade runs at {ratio:.2f} times plain "
+    "decoding ({low:.2f} to {high:.2f}); the study reports {study:.2f} for a 70B target.",
+    "cascade_over_tree": "Under {precision} the cascade runs at {ratio:.2f} times the head's "
+    "best tree ({low:.2f} to {high:.2f}); the study reports {study:.2f}.",
+    "cascade_fastest": "Under {precision} the cascade is the fastest of {count} ways of drafting.",
+    "cascade_beaten": "{method} runs at {ratio:.2f} times the cascade's speed under {precision} "
+    "({low:.2f} to {high:.2f}).",
+    "cascade_model": "The cost formula gives {predicted:.2f} times plain decoding under "
+    "{precision}, {error:.1%} from the {measured:.2f} that was measured.",
+    "cascade_needs": "By the cost formula, with this cost of a round, {target:.2f} times plain "
+    "decoding needs an acceptance length of {needed:.2f} under {precision}; {tau:.2f} was "
+    "reached, and a round commits at most {most}.",
+    "cascade_out_of_reach": "By the cost formula, with this cost of a round, {target:.2f} times "
+    "plain decoding would need an acceptance length of {needed:.2f} under {precision}, and a "
+    "round commits at most {most}: this target is not slow enough beside its drafters ({tau:.2f} "
+    "was reached).",
+    "cascade_needs_tree": "By the cost formula, {target:.2f} times the tree needs an acceptance "
+    "length of {needed:.2f} under {precision}.",
+    # drafting: shapes chosen while decoding
+    "auto_choice": "{method}: the engine predicted {predicted:.2f} times plain decoding and "
+    "measured {measured:.2f} beside it, with {switches:.1f} switches a trial. It runs at "
+    "{ratio:.2f} times the speed of the best fixed shape, {best} ({low:.2f} to {high:.2f}).",
+    "auto_alone": "{method}: the engine predicted {predicted:.2f} times plain decoding and "
+    "measured {measured:.2f} beside it, with {switches:.1f} switches a trial. No fixed shape of "
+    "the same drafter was measured.",
     # where it holds
     "holds_at": "It holds in group {group} (batch size {batch}, context {context}).",
     "batch_limit": "Measured to hold for batch sizes up to {max_batch}.",
