@@ -30,6 +30,10 @@ struct TargetRows {
   std::span<const float> logits(int row) const {
     return model.logits(first + static_cast<std::size_t>(row));
   }
+  // Rows without a logit row between them; a negative one is an earlier token's.
+  std::span<const float> features(int row) const {
+    return model.features(first + static_cast<std::size_t>(row));
+  }
 };
 
 struct Verdict {

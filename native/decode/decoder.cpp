@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "decode/verification.h"
+
 namespace specquant::decode {
 namespace {
 
@@ -47,9 +49,8 @@ class Run {
   // One entry an active sequence, kept between rounds for their memory.
   std::vector<Draftable> draftables_;
   std::vector<Proposal> proposals_;
-  std::vector<std::vector<int32_t>> row_tokens_;
-  std::vector<std::vector<uint64_t>> row_ancestors_;
-  std::vector<Rows> batch_;
+  std::vector<Verifiable> verifiables_;
+  Verification verification_;
   Verdict verdict_;
 
   double arrival(int request) const {
@@ -63,7 +64,8 @@ class Run {
   void round();
   void draft();
   int verify();
-  Outcome judge(std::size_t index, std::size_t first_row);
+  Outcome judge(std::size_t index);
+  void inform_drafter(int slot, const TargetRows& target);
   bool commit(Sequence& sequence, int32_t token);
 };
 
@@ -72,11 +74,10 @@ Run::Run(const Parts& parts, const Job& job)
       job_(job),
       want_(parts.acceptance.want()),
       queue_(job.prompts.size()),
-      proposals_(static_cast<std::size_t>(job.batch_size)),
-      row_tokens_(proposals_.size()),
-      row_ancestors_(proposals_.size()) {
+      proposals_(static_cast<std::size_t>(job.batch_size)) {
   want_.rows = LogitRows::all;
   want_.logits = want_.logits || parts.trace != nullptr;
+  if (parts.drafter != nullptr) want_.taps = parts.drafter->taps();
   result_.requests.resize(job.prompts.size());
   std::iota(queue_.begin(), queue_.end(), 0);
   std::ranges::stable_sort(queue_, {}, [this](int request) { return arrival(request); });
@@ -96,6 +97,9 @@ RunResult Run::execute() {
   }
   if (parts_.trace != nullptr) parts_.trace->flush();
   result_.wall_s = clock_.seconds();
+  if (parts_.drafter != nullptr && parts_.drafter->levels() != nullptr) {
+    result_.levels = *parts_.drafter->levels();
+  }
   return std::move(result_);
 }
 
@@ -118,21 +122,25 @@ void Run::start(int request) {
 
   const double begin = clock_.seconds();
   result.queue_s = begin - arrival(request);
-  const Want want = parts_.acceptance.want();
+  Want want = parts_.acceptance.want();
+  want.taps = want_.taps;
   const HeldPrompt* held = parts_.prefill_cache == nullptr
                                ? nullptr
                                : parts_.prefill_cache->find(parts_.precision, prompt, want);
-  TargetRow row;
+  Prefilled computed;
   if (held != nullptr) {
     parts_.model.restore(slot, held->cache);
-    row = held->row;
     result.ttft_shared = true;
   } else {
-    row = prefill(parts_.model, parts_.precision, slot, prompt, want);
+    computed = prefill(parts_.model, parts_.precision, slot, prompt, want);
   }
+  const TargetRow& row = held != nullptr ? held->row : computed.row;
   const double prefilled = clock_.seconds();
   const double target_seconds = held != nullptr ? held->seconds : prefilled - begin;
-  if (parts_.drafter != nullptr) parts_.drafter->begin(slot, prompt);
+  if (parts_.drafter != nullptr) {
+    const std::vector<float>* known = held != nullptr ? held->find_features(want.taps) : nullptr;
+    parts_.drafter->begin(slot, prompt, known != nullptr ? *known : computed.features);
+  }
   const double ready = clock_.seconds();
   const int32_t first = parts_.acceptance.first({request, result.prompt_tokens}, row);
   const double chosen = clock_.seconds();
@@ -141,9 +149,15 @@ void Run::start(int request) {
   result.round_end_s.push_back(chosen);
   result.round_tokens.push_back(1);
   if (held == nullptr && parts_.prefill_cache != nullptr) {
-    parts_.prefill_cache->hold(
-        parts_.precision, prompt,
-        {parts_.model.save(slot, result.prompt_tokens), std::move(row), target_seconds});
+    HeldPrompt fresh{.cache = parts_.model.save(slot, result.prompt_tokens),
+                     .row = std::move(computed.row),
+                     .features = {},
+                     .seconds = target_seconds};
+    if (!want.taps.empty()) {
+      fresh.features.try_emplace({want.taps.begin(), want.taps.end()},
+                                 std::move(computed.features));
+    }
+    parts_.prefill_cache->hold(parts_.precision, prompt, std::move(fresh));
   }
 
   Sequence sequence{.request = request,
@@ -179,7 +193,7 @@ void Run::draft() {
     draftables_.push_back({.request = active_[i].request,
                            .slot = active_[i].slot,
                            .tokens = active_[i].tokens,
-                           .depth = std::min(parts_.shape.depth, active_[i].remaining() - 1)});
+                           .depth = active_[i].remaining() - 1});
   }
   if (parts_.drafter == nullptr) return;
   parts_.drafter->propose(draftables_,
@@ -191,37 +205,18 @@ void Run::draft() {
 
 // One forward of the target over the last token and the proposal of every sequence; its row count.
 int Run::verify() {
-  batch_.clear();
-  int rows = 0;
-  for (std::size_t i = 0; i < active_.size(); ++i) {
-    const Proposal& proposal = proposals_[i];
-    std::vector<int32_t>& tokens = row_tokens_[i];
-    std::vector<uint64_t>& ancestors = row_ancestors_[i];
-    tokens.assign(1, active_[i].tokens.back());
-    tokens.insert(tokens.end(), proposal.tokens.begin(), proposal.tokens.end());
-    ancestors.clear();
-    if (!proposal.is_chain()) {
-      ancestors.push_back(1);
-      for (std::size_t node = 0; node < proposal.tokens.size(); ++node) {
-        const auto parent = static_cast<std::size_t>(proposal.parents[node]);
-        ancestors.push_back(ancestors[parent] | (uint64_t{1} << (node + 1)));
-      }
-    }
-    batch_.push_back({.slot = active_[i].slot,
-                      .base = active_[i].cached(),
-                      .tokens = tokens,
-                      .ancestors = ancestors});
-    rows += proposal.rows();
+  verifiables_.clear();
+  for (const Sequence& sequence : active_) {
+    verifiables_.push_back({sequence.slot, sequence.tokens, sequence.cached()});
   }
-  parts_.model.forward(parts_.precision, batch_, want_);
-  return rows;
+  return verification_.forward(parts_.model, parts_.precision, verifiables_, proposals_, want_);
 }
 
 // Applies the acceptance rule to one sequence and commits what stays.
-Outcome Run::judge(std::size_t index, std::size_t first_row) {
+Outcome Run::judge(std::size_t index) {
   Sequence& sequence = active_[index];
   const Proposal& proposal = proposals_[index];
-  const TargetRows target{parts_.model, first_row};
+  const TargetRows target = verification_.rows(parts_.model, index);
   parts_.acceptance.decide({sequence.request, static_cast<int>(sequence.tokens.size())}, proposal,
                            target, verdict_);
   const int base = sequence.cached();
@@ -244,12 +239,10 @@ Outcome Run::judge(std::size_t index, std::size_t first_row) {
   const bool refused = verdict_.refused && !cut;
   outcome.reached = outcome.accepted + (refused ? 1 : 0);
 
-  if (!proposal.is_chain() && !outcome.finished) {
-    std::vector<int> kept{0};
-    kept.insert(kept.end(), verdict_.path.begin(), verdict_.path.end());
-    parts_.model.compact(sequence.slot, base, kept);
+  if (!outcome.finished) {
+    keep_path(parts_.model, sequence.slot, base, proposal, verdict_.path);
+    inform_drafter(sequence.slot, target);
   }
-  if (parts_.drafter != nullptr) parts_.drafter->verified(sequence.slot, verdict_.path);
   if (parts_.trace != nullptr) {
     parts_.trace->add({.request = sequence.request,
                        .round = static_cast<int>(result_.rounds.rows.size()),
@@ -263,6 +256,15 @@ Outcome Run::judge(std::size_t index, std::size_t first_row) {
   return outcome;
 }
 
+void Run::inform_drafter(int slot, const TargetRows& target) {
+  if (parts_.drafter == nullptr) return;
+  if (!want_.taps.empty()) {
+    parts_.drafter->observe(slot, target.features(0));
+    for (const int row : verdict_.path) parts_.drafter->observe(slot, target.features(row));
+  }
+  parts_.drafter->verified(slot, verdict_.path);
+}
+
 void Run::round() {
   const double begin = mark_;
   draft();
@@ -273,10 +275,8 @@ void Run::round() {
   const int number = static_cast<int>(result_.rounds.rows.size());
   SequenceRoundColumns& columns = result_.sequence_rounds;
   std::vector<Outcome> outcomes;
-  std::size_t first_row = 0;
   for (std::size_t i = 0; i < active_.size(); ++i) {
-    const Outcome outcome = judge(i, first_row);
-    first_row += static_cast<std::size_t>(proposals_[i].rows());
+    const Outcome outcome = judge(i);
     columns.request.push_back(active_[i].request);
     columns.round.push_back(number);
     columns.drafted.push_back(outcome.drafted);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/clock.h"
@@ -46,6 +47,7 @@ struct RunResult {
   std::vector<RequestResult> requests;
   RoundColumns rounds;
   SequenceRoundColumns sequence_rounds;
+  std::optional<LevelColumns> levels;  // of a drafter that verifies itself
   double wall_s = 0.0, decode_s = 0.0;
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,21 +17,47 @@
 
 namespace specquant::decode {
 
+constexpr const char* kTargetId = "target";  // what a drafter's id can not be
+
+// A drafter's model on the device.
+struct LoadedDrafter {
+  Model& model;
+  std::vector<int> taps;  // of a head: what it reads of its target
+};
+
 // What drafters are made from.
 struct Resources {
   Model& target;
   int slots = 0;
+  const std::map<std::string, LoadedDrafter>& drafters;  // by id
+  Acceptance& inner_acceptance;                          // of the rounds in a cascade
+};
+
+// A loaded drafter as a method uses it.
+struct DrafterUse {
+  std::string path;  // of its key in the request, for messages
+  std::string id;
+  Precision precision = Precision::fp16;
+  bool head = false;   // a head for `target`, or a model
+  std::string target;  // id of the model that it drafts for
 };
 
 struct Method {
   Precision precision = Precision::fp16;
   std::vector<Precision> precisions;  // all that the target computes at, its drafting included
+  std::vector<DrafterUse> uses;
+  std::string target_id = kTargetId;  // of the model that the drafter drafts for
   Shape shape;
+  bool drafts_trees = false;
   std::function<std::unique_ptr<Drafter>(const Resources&)> make_drafter;  // null without a drafter
   int inner_depth = 0;  // of a cascade: the longest path of a round inside it
+  int inner_room = 0;   // and the entries that such a round needs behind the shape's
   std::optional<Sampling> sampling;
   std::function<std::unique_ptr<Acceptance>()> make_acceptance;
   std::function<std::unique_ptr<Acceptance>()> make_inner_acceptance;  // of the rounds in a cascade
+
+  // Cache entries behind the last committed token that a round may need, in any cache.
+  int room() const { return shape.room() + inner_room; }
 };
 
 // Reads the `method` object of a run and its `sampling`, null for none. Throws core::Error:

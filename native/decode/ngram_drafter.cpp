@@ -22,6 +22,7 @@ NgramIndex::NgramIndex(int min_ngram, int max_ngram)
 void NgramIndex::clear() {
   for (auto& map : next_) map.clear();
   entered_ = 0;
+  overwritten_.clear();
 }
 
 void NgramIndex::enter(std::span<const int32_t> tokens) {
@@ -29,9 +30,28 @@ void NgramIndex::enter(std::span<const int32_t> tokens) {
     for (std::size_t i = 0; i < next_.size(); ++i) {
       const std::size_t n = static_cast<std::size_t>(min_ngram_) + i;
       const std::size_t end = static_cast<std::size_t>(entered_) + 1;
-      if (n <= end) next_[i][hash_of(tokens.subspan(end - n, n))] = entered_ + 1;
+      if (n > end) continue;
+      const uint64_t hash = hash_of(tokens.subspan(end - n, n));
+      const auto [place, fresh] = next_[i].try_emplace(hash, entered_ + 1);
+      overwritten_.push_back({entered_, i, hash, fresh ? -1 : place->second});
+      place->second = entered_ + 1;
     }
+    while (!overwritten_.empty() && overwritten_.front().end < entered_ - kMaxDrafted)
+      overwritten_.pop_front();
   }
+}
+
+void NgramIndex::rewind(int length) {
+  while (!overwritten_.empty() && overwritten_.back().end + 1 >= length) {
+    const Overwritten& last = overwritten_.back();
+    if (last.before < 0) {
+      next_[last.map].erase(last.hash);
+    } else {
+      next_[last.map][last.hash] = last.before;
+    }
+    overwritten_.pop_back();
+  }
+  entered_ = std::min(entered_, length - 1);
 }
 
 int NgramIndex::find(std::span<const int32_t> tokens) {
@@ -52,11 +72,15 @@ int NgramIndex::find(std::span<const int32_t> tokens) {
 NgramDrafter::NgramDrafter(int min_ngram, int max_ngram, int slots)
     : indices_(static_cast<std::size_t>(slots), NgramIndex(min_ngram, max_ngram)) {}
 
-void NgramDrafter::begin(int slot, std::span<const int32_t>) {
+void NgramDrafter::begin(int slot, std::span<const int32_t>, std::span<const float>) {
   indices_[static_cast<std::size_t>(slot)].clear();
 }
 
 void NgramDrafter::verified(int, std::span<const int>) {}
+
+void NgramDrafter::rewind(int slot, int length) {
+  indices_[static_cast<std::size_t>(slot)].rewind(length);
+}
 
 void NgramDrafter::propose(std::span<const Draftable> sequences, const Drafting& drafting,
                            std::span<Proposal> proposals) {

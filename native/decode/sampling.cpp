@@ -35,7 +35,8 @@ void SamplingAcceptance::decide(Place next, const Proposal& proposal, const Targ
 
 bool SamplingAcceptance::keep_or_replace(Place place, const Proposal& proposal, Verdict& verdict) {
   const auto row = static_cast<std::size_t>(verdict.end());
-  draft_.assign(proposal.logits[row], proposal.vocabulary, target_.size(), sampling_.warp);
+  draft_.assign(proposal.logits_after(verdict.end()), proposal.vocabulary, target_.size(),
+                sampling_.warp);
   const int32_t token = proposal.tokens[row];
   const double chance = uniform(sampling_.seed, place, Purpose::accept);
   verdict.refused = chance * draft_.probability(token) >= target_.probability(token);

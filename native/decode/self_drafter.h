@@ -4,23 +4,23 @@
 
 #include "decode/device.h"
 #include "decode/drafter.h"
+#include "decode/model_draft.h"
 
 namespace specquant::decode {
 
 class SelfDrafter : public Drafter {
  public:
-  SelfDrafter(Model& target, Precision precision);
+  SelfDrafter(Model& target, Precision precision) : draft_(target, precision) {}
 
-  void begin(int slot, std::span<const int32_t> prompt) override;
+  void begin(int slot, std::span<const int32_t> prompt, std::span<const float> features) override;
   void propose(std::span<const Draftable> sequences, const Drafting& drafting,
                std::span<Proposal> proposals) override;
   void verified(int slot, std::span<const int> path) override;
+  void rewind(int slot, int length) override;
 
  private:
-  Model& target_;
-  Precision precision_;
-  std::vector<Rows> batch_;
-  std::vector<std::size_t> drafting_;  // indices of the sequences in batch_
+  ModelDraft draft_;
+  std::vector<DraftStart> starts_;
 };
 
 }  // namespace specquant::decode

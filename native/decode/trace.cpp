@@ -63,12 +63,13 @@ void TraceWriter::add(const TracedRound& round, const Proposal& proposal,
     out.target_prob = rounded(seen.probability(out.token));
     out.target_top1_prob = rounded(seen.probability(seen.top()));
     out.margin = rounded(seen.margin());
-    if (proposal.has_logits(parent)) {
-      const Distribution drafted(proposal.logits[static_cast<std::size_t>(parent)]);
-      out.draft_top1 = drafted.top();
-      out.draft_prob = rounded(drafted.probability(out.token));
+    if (const auto logits = proposal.logits_after(parent); !logits.empty()) {
+      const Distribution drafted(logits);
+      out.draft_top1 = proposal.token_of(drafted.top());
+      out.draft_prob = rounded(drafted.probability(proposal.entry_of(out.token)));
       out.draft_top1_prob = rounded(drafted.probability(drafted.top()));
-      out.kl = rounded(seen.divergence(drafted));
+      // A drafter of fewer tokens gives the others no probability at all.
+      out.kl = proposal.vocabulary.empty() ? rounded(seen.divergence(drafted)) : kNotANumber;
     } else {
       // Such a drafter has one opinion and no probabilities.
       out.draft_top1 = out.token;

@@ -16,7 +16,12 @@ using namespace specquant::worker;
 
 // Reads a request as each of the calls that have keys.
 void parse_as_each(const nlohmann::json& request, const Hardware& hardware) {
-  const Limits limits{{specquant::Precision::fp16, specquant::Precision::w4a4}, 64, 4, 50};
+  const Limits limits{.precisions = {specquant::Precision::fp16, specquant::Precision::w4a4},
+                      .drafters = {{"d", {specquant::Precision::w4a4}, false, ""},
+                                   {"h", {specquant::Precision::w4a4}, true, "target"}},
+                      .max_context = 64,
+                      .max_batch = 4,
+                      .vocabulary = 50};
   const auto tried = [&](const auto& parse) {
     try {
       Fields fields(request, "");

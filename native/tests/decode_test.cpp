@@ -10,24 +10,14 @@
 #include <random>
 
 #include "core/errors.h"
-#include "core/json.h"
-#include "decode/decoder.h"
 #include "decode/distribution.h"
-#include "decode/method.h"
-#include "decode/ngram_drafter.h"
 #include "decode/score.h"
-#include "tests/fake_model.h"
+#include "tests/decode_jobs.h"
 
 namespace specquant::decode {
 namespace {
 
-using test::FakeModel;
-using test::FakeOptions;
-
-Method method_of(const std::string& text) {
-  const auto json = core::parse_json(text);
-  return parse_method(core::Fields(json, "method"));
-}
+using namespace test;
 
 Method plain() { return method_of(R"({"precision": "fp16"})"); }
 
@@ -41,115 +31,6 @@ Method ngram_method(int gamma) {
   return method_of(R"({"precision": "fp16", "drafter": {"kind": "ngram"},
                        "shape": {"kind": "chain", "gamma": )" +
                    std::to_string(gamma) + "}}");
-}
-
-struct Extras {
-  PrefillCache* cache = nullptr;
-  TraceWriter* trace = nullptr;
-};
-
-RunResult run(Model& model, const Method& method, const Job& job, const Extras& extras = {}) {
-  const auto acceptance = method.make_acceptance();
-  const auto drafter = method.make_drafter ? method.make_drafter({model, job.batch_size}) : nullptr;
-  return decode({.model = model,
-                 .precision = method.precision,
-                 .shape = method.shape,
-                 .drafter = drafter.get(),
-                 .acceptance = *acceptance,
-                 .prefill_cache = extras.cache,
-                 .trace = extras.trace},
-                job);
-}
-
-Job random_job(std::mt19937& random, const FakeOptions& options) {
-  Job job;
-  const auto below = [&](int bound) {
-    return static_cast<int>(random() % static_cast<unsigned>(bound));
-  };
-  const int count = 1 + below(12);
-  for (int i = 0; i < count; ++i) {
-    std::vector<int32_t> prompt;
-    for (int length = 1 + below(20); length > 0; --length)
-      prompt.push_back(below(options.vocabulary));
-    job.prompts.push_back(prompt);
-    job.max_new_tokens.push_back(1 + below(40));
-  }
-  for (int stops = below(3); stops > 0; --stops) job.stop_ids.push_back(below(options.vocabulary));
-  job.batch_size = 1 + below(options.max_batch);
-  return job;
-}
-
-// What the fields of any result must satisfy.
-void check_counts(const RunResult& result, const Job& job, int gamma) {
-  const SequenceRoundColumns& columns = result.sequence_rounds;
-  std::vector<int> committed(job.prompts.size(), 1);
-  std::vector<int> rows(result.rounds.rows.size(), 0);
-  std::vector<int> sequences(result.rounds.rows.size(), 0);
-  for (std::size_t i = 0; i < columns.request.size(); ++i) {
-    CHECK(columns.drafted[i] <= gamma);
-    CHECK(columns.drafted[i] >= columns.reached[i]);
-    CHECK(columns.reached[i] >= columns.accepted[i]);
-    CHECK(columns.accepted[i] + 1 >= columns.committed[i]);
-    CHECK(columns.committed[i] >= 1);
-    const auto request = static_cast<std::size_t>(columns.request[i]);
-    const int remaining = job.max_new_tokens[request] - committed[request];
-    CHECK(columns.drafted[i] <= remaining - 1);
-    committed[request] += columns.committed[i];
-    rows[static_cast<std::size_t>(columns.round[i])] += columns.drafted[i] + 1;
-    ++sequences[static_cast<std::size_t>(columns.round[i])];
-  }
-  CHECK(rows == result.rounds.rows);
-  CHECK(sequences == result.rounds.sequences);
-  double decode_s = 0.0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    CHECK(sequences[i] <= job.batch_size);
-    const double duration =
-        result.rounds.draft_s[i] + result.rounds.verify_s[i] + result.rounds.other_s[i];
-    decode_s += duration;
-    if (i > 0) CHECK(result.rounds.start_s[i] >= result.rounds.start_s[i - 1]);
-    CHECK(result.rounds.draft_s[i] >= 0.0);
-    CHECK(result.rounds.verify_s[i] >= 0.0);
-    CHECK(result.rounds.other_s[i] >= 0.0);
-  }
-  CHECK(decode_s == doctest::Approx(result.decode_s));
-  CHECK(result.decode_s <= result.wall_s);
-  for (std::size_t i = 0; i < job.prompts.size(); ++i) {
-    const RequestResult& request = result.requests[i];
-    CHECK(static_cast<int>(request.tokens.size()) == committed[i]);
-    CHECK(static_cast<int>(request.tokens.size()) <= job.max_new_tokens[i]);
-    CHECK(request.round_end_s.size() == request.round_tokens.size());
-    int tokens = 0;
-    for (const int count : request.round_tokens) tokens += count;
-    CHECK(tokens == committed[i]);
-    CHECK(std::ranges::is_sorted(request.round_end_s));
-    const bool stopped =
-        std::ranges::find(job.stop_ids, request.tokens.back()) != job.stop_ids.end();
-    CHECK((request.finish == Finish::stop) == stopped);
-    if (!stopped) CHECK(static_cast<int>(request.tokens.size()) == job.max_new_tokens[i]);
-    for (std::size_t t = 0; t + 1 < request.tokens.size(); ++t) {
-      CHECK(std::ranges::find(job.stop_ids, request.tokens[t]) == job.stop_ids.end());
-    }
-    CHECK(request.ttft_s >= request.queue_s + request.prefill_s);
-  }
-}
-
-// The tokens of each prompt decoded by forwards over the whole text, with no loop to trust.
-std::vector<std::vector<int32_t>> reference_tokens(const FakeOptions& options, const Job& job) {
-  std::vector<std::vector<int32_t>> outputs;
-  for (std::size_t i = 0; i < job.prompts.size(); ++i) {
-    FakeModel model(options);
-    std::vector<int32_t> text = job.prompts[i];
-    std::vector<int32_t> output;
-    while (static_cast<int>(output.size()) < job.max_new_tokens[i]) {
-      const Rows rows{.slot = 0, .base = 0, .tokens = text};
-      model.forward(Precision::fp16, std::span(&rows, 1), {});
-      output.push_back(model.top(0)[0].token);
-      text.push_back(output.back());
-      if (std::ranges::find(job.stop_ids, output.back()) != job.stop_ids.end()) break;
-    }
-    outputs.push_back(output);
-  }
-  return outputs;
 }
 
 TEST_CASE("speculative and plain greedy output equal whole-text decoding") {
@@ -290,7 +171,8 @@ TEST_CASE("a long prompt is prefilled in chunks with the same result") {
 class TreeDrafter : public Drafter {
  public:
   explicit TreeDrafter(Model& oracle) : oracle_(oracle) {}
-  void begin(int, std::span<const int32_t>) override {}
+  void begin(int, std::span<const int32_t>, std::span<const float>) override {}
+  void rewind(int, int) override {}
   void verified(int, std::span<const int> path) override {
     accepted += static_cast<int>(path.size());
   }
@@ -339,63 +221,7 @@ TEST_CASE("a drafter of trees needs no change to the loop") {
   CHECK(model.compactions > 0);
   CHECK(result.sequence_rounds.accepted[0] == 2);
   CHECK(result.sequence_rounds.reached[0] == 3);
-  int accepted = 0;
-  for (const int count : result.sequence_rounds.accepted) accepted += count;
-  CHECK(drafter.accepted >= accepted);
-}
-
-// The definition, without an index.
-int scan(std::span<const int32_t> tokens, int min_ngram, int max_ngram) {
-  const int size = static_cast<int>(tokens.size());
-  for (int n = max_ngram; n >= min_ngram; --n) {
-    for (int end = size - 1; end >= n; --end) {
-      const auto earlier =
-          tokens.subspan(static_cast<std::size_t>(end - n), static_cast<std::size_t>(n));
-      if (n <= size && std::ranges::equal(earlier, tokens.last(static_cast<std::size_t>(n))))
-        return end;
-    }
-  }
-  return -1;
-}
-
-TEST_CASE("the n-gram index finds what a scan finds") {
-  std::mt19937 random(3);
-  for (int trial = 0; trial < 200; ++trial) {
-    const int max_ngram = 1 + static_cast<int>(random() % 5);
-    const int min_ngram = 1 + static_cast<int>(random() % static_cast<unsigned>(max_ngram));
-    const auto vocabulary = 2 + random() % 6;
-    NgramIndex index(min_ngram, max_ngram);
-    std::vector<int32_t> tokens;
-    for (int length = 0; length < 60; ++length) {
-      for (auto more = 1 + random() % 3; more > 0; --more) {
-        tokens.push_back(static_cast<int32_t>(random() % vocabulary));
-      }
-      REQUIRE(index.find(tokens) == scan(tokens, min_ngram, max_ngram));
-    }
-  }
-}
-
-TEST_CASE("prompt lookup proposes what followed, and nothing where nothing is found") {
-  NgramDrafter drafter(1, 3, 1);
-  TopChoice top;
-  const auto propose = [&](const std::vector<int32_t>& tokens, int depth) {
-    std::vector<Proposal> proposals(1);
-    const Draftable sequence{.request = 0, .slot = 0, .tokens = tokens, .depth = depth};
-    drafter.begin(0, tokens);
-    drafter.propose(
-        std::span(&sequence, 1),
-        {.shape = {.depth = 4, .top_k = 1, .nodes = 4}, .keep_logits = true, .choice = top},
-        proposals);
-    CHECK(proposals[0].is_chain());
-    CHECK(proposals[0].logit_rows == 0);
-    return proposals[0].tokens;
-  };
-  CHECK(propose({1, 2, 3}, 9).empty());
-  CHECK(propose({1, 2, 3, 4, 5, 6, 2, 3}, 9) == std::vector<int32_t>{4, 5, 6, 2});
-  CHECK(propose({1, 2, 3, 4, 5, 6, 2, 3}, 2) == std::vector<int32_t>{4, 5});
-  CHECK(propose({7, 7}, 9) == std::vector<int32_t>{7});
-  CHECK(propose({1, 9, 2, 9, 3, 9}, 9) == std::vector<int32_t>{3, 9});  // the latest of equals
-  CHECK(propose({1, 2, 3, 4, 5, 6, 2, 3}, 0).empty());
+  CHECK(drafter.accepted > 10);
 }
 
 TEST_CASE("probabilities, margin and divergence follow their definitions") {
@@ -607,9 +433,45 @@ TEST_CASE("methods are refused with the key and the near name") {
        "bad_request: 'method.precision': Unknown precision 'w4a61'. Did you mean 'w4a16'?");
   says(R"({"precision": "fp16", "drafter": {"kind": "slef"}})", "Did you mean 'self'?");
   says(R"({"precision": "fp16", "shape": {"kind": "chian", "gamma": 2}})", "Did you mean 'chain'?");
-  says(R"({"precision": "fp16", "drafter": {"kind": "head"}})",
-       "unsupported: 'method.drafter.kind'");
-  says(R"({"precision": "fp16", "shape": {"kind": "tree"}})", "unsupported: 'method.shape.kind'");
+  says(R"({"precision": "fp16", "drafter": {"kind": "head", "precision": "w4a4"}})",
+       "bad_request: 'method.drafter.id' is missing");
+  says(R"({"precision": "fp16", "drafter": {"kind": "model", "id": "d"}})",
+       "'method.drafter.precision' is missing");
+  const auto says_of_tree = [&](const std::string& tree, const std::string& part) {
+    says(R"({"precision": "fp16", "drafter": {"kind": "self", "precision": "w4a4"}, "shape": )"
+         R"({"kind": "tree", )" +
+             tree + "}}",
+         part);
+  };
+  says_of_tree(R"("depth": 4, "top_k": 3, "nodes": 3)",
+               "'method.shape.nodes' is 3; it must be 4 to 63");
+  says_of_tree(R"("depth": 4, "top_k": 3, "nodes": 64)", "'method.shape.nodes' is 64");
+  says_of_tree(R"("depth": 4, "top_k": 0, "nodes": 8)", "'method.shape.top_k' is 0");
+  says_of_tree(R"("depth": 0, "top_k": 1, "nodes": 8)", "'method.shape.depth' is 0");
+  says_of_tree(R"("depth": 8, "top_k": 10, "nodes": 60)", "must be at most 64");
+  says_of_tree(R"("depth": 7, "top_k": 10, "nodes": 60)", "accepted");
+  says(R"({"precision": "fp16", "drafter": {"kind": "ngram"},
+           "shape": {"kind": "tree", "depth": 2, "top_k": 2, "nodes": 4}})",
+       "proposes chains only");
+  const auto says_of_cascade = [&](const std::string& inner, const std::string& inner_shape,
+                                   const std::string& shape, const std::string& part) {
+    says(R"({"precision": "fp16", "drafter": {"kind": "cascade", "id": "m", "precision": "w4a4",)"
+         R"( "inner": )" +
+             inner + R"(, "inner_shape": )" + inner_shape + R"(}, "shape": )" + shape + "}",
+         part);
+  };
+  const std::string chain = R"({"kind": "chain", "gamma": 6})";
+  const std::string long_chain = R"({"kind": "chain", "gamma": 58})";
+  const std::string tree = R"({"kind": "tree", "depth": 3, "top_k": 10, "nodes": 30})";
+  const std::string head = R"({"kind": "head", "id": "h", "precision": "w4a4"})";
+  says_of_cascade(head, tree, chain, "accepted");
+  says_of_cascade(head, tree, tree, "proposes chains only");
+  says_of_cascade(R"({"kind": "none"})", tree, chain, "'method.drafter.inner' must name");
+  says_of_cascade(head, R"({"kind": "none"})", chain, "'method.drafter.inner_shape' must say");
+  says_of_cascade(head, chain, long_chain, "at most 63");
+  says_of_cascade(R"({"kind": "cascade", "id": "m", "precision": "w4a4", "inner": )" + head +
+                      R"(, "inner_shape": )" + tree + "}",
+                  tree, chain, "inside a cascade");
   says(R"({"precision": "fp16", "acceptance": {"kind": "sampling"}})",
        "bad_request: 'method.acceptance.kind' is 'sampling', so 'sampling' of the run");
   says(R"({"precision": "fp16", "kv_precision": "kv8"})", "unsupported: 'method.kv_precision'");

@@ -159,7 +159,8 @@ TEST_CASE("the residual is what the target has more of, normalised") {
 // Drafts from logits that only loosely follow those of the target.
 class OpinionDrafter : public Drafter {
  public:
-  void begin(int, std::span<const int32_t>) override {}
+  void begin(int, std::span<const int32_t>, std::span<const float>) override {}
+  void rewind(int, int) override {}
   void verified(int, std::span<const int>) override {}
 
  protected:
@@ -188,7 +189,7 @@ class ReducedDrafter : public OpinionDrafter {
         const TopEntry none;
         text.push_back(drafting.choice.choose(place, {std::span(&none, 1), logits, vocabulary_}));
         proposal.add(text.back(), step);
-        proposal.add_logits(logits);
+        proposal.set_logits(step, logits);
         proposal.vocabulary = vocabulary_;
         proposal.drawn = true;
       }

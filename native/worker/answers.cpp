@@ -20,30 +20,48 @@ json answer_to_request(const decode::RequestResult& request) {
           {"finish", request.finish == decode::Finish::stop ? "stop" : "length"}};
 }
 
-}  // namespace
-
-json answer_to_load(const Model& model, const ModelIdentity& identity,
-                    std::span<const Precision> precisions) {
-  const MemoryUse memory = model.memory();
+// How the model is computed at each of its precisions.
+json proofs_of(const LoadedModel& loaded) {
   json proofs = json::object();
   json compute = json::object();
-  for (const Precision precision : precisions) {
-    const Proof proof = model.proof(precision);
+  for (const Precision precision : loaded.source().precisions) {
+    const Proof proof = loaded.model().proof(precision);
     proofs[name_of(precision)] = {{"kernels", proof.kernels},
                                   {"bytes_per_token", proof.bytes_per_token}};
     compute[name_of(precision)] = proof.compute_dtype;
   }
-  return {{"memory",
-           {{"weight_bytes", memory.weight_bytes},
-            {"kv_bytes", memory.kv_bytes},
-            {"peak_bytes", core::peak_memory()}}},
-          {"proof", proofs},
-          {"compute_dtype", compute},
-          {"model",
-           {{"name", identity.name},
-            {"vocab_size", identity.shape.vocabulary},
-            {"max_position", identity.shape.max_position},
-            {"content_hash", identity.content_hash}}}};
+  return {{"proof", proofs}, {"compute_dtype", compute}};
+}
+
+json identity_of(const LoadedModel& loaded) {
+  return {{"name", loaded.name()},
+          {"vocab_size", loaded.shape().vocabulary},
+          {"max_position", loaded.shape().max_position},
+          {"content_hash", loaded.content_hash()}};
+}
+
+}  // namespace
+
+json answer_to_load(std::span<const std::unique_ptr<LoadedModel>> models) {
+  MemoryUse all;
+  json drafters = json::object();
+  for (const auto& loaded : models) {
+    const MemoryUse memory = loaded->model().memory();
+    for (const auto& [kind, bytes] : memory.weight_bytes) all.weight_bytes[kind] += bytes;
+    all.kv_bytes += memory.kv_bytes;
+    if (loaded == models[0]) continue;
+    json drafter = proofs_of(*loaded);
+    drafter["memory"] = {{"weight_bytes", memory.weight_bytes}, {"kv_bytes", memory.kv_bytes}};
+    drafter["model"] = identity_of(*loaded);
+    drafters[loaded->source().id] = drafter;
+  }
+  json answer = proofs_of(*models[0]);
+  answer["model"] = identity_of(*models[0]);
+  answer["drafters"] = drafters;
+  answer["memory"] = {{"weight_bytes", all.weight_bytes},
+                      {"kv_bytes", all.kv_bytes},
+                      {"peak_bytes", core::peak_memory()}};
+  return answer;
 }
 
 json answer_to_run(const decode::RunResult& result) {
@@ -51,24 +69,32 @@ json answer_to_run(const decode::RunResult& result) {
   for (const decode::RequestResult& request : result.requests) {
     requests.push_back(answer_to_request(request));
   }
-  return {{"requests", requests},
-          {"rounds",
-           {{"start_s", result.rounds.start_s},
-            {"draft_s", result.rounds.draft_s},
-            {"verify_s", result.rounds.verify_s},
-            {"other_s", result.rounds.other_s},
-            {"rows", result.rounds.rows},
-            {"sequences", result.rounds.sequences}}},
-          {"sequence_rounds",
-           {{"request", result.sequence_rounds.request},
-            {"round", result.sequence_rounds.round},
-            {"drafted", result.sequence_rounds.drafted},
-            {"reached", result.sequence_rounds.reached},
-            {"accepted", result.sequence_rounds.accepted},
-            {"committed", result.sequence_rounds.committed}}},
-          {"wall_s", result.wall_s},
-          {"decode_s", result.decode_s},
-          {"memory", {{"peak_bytes", core::peak_memory()}}}};
+  json answer = {{"requests", requests},
+                 {"rounds",
+                  {{"start_s", result.rounds.start_s},
+                   {"draft_s", result.rounds.draft_s},
+                   {"verify_s", result.rounds.verify_s},
+                   {"other_s", result.rounds.other_s},
+                   {"rows", result.rounds.rows},
+                   {"sequences", result.rounds.sequences}}},
+                 {"sequence_rounds",
+                  {{"request", result.sequence_rounds.request},
+                   {"round", result.sequence_rounds.round},
+                   {"drafted", result.sequence_rounds.drafted},
+                   {"reached", result.sequence_rounds.reached},
+                   {"accepted", result.sequence_rounds.accepted},
+                   {"committed", result.sequence_rounds.committed}}},
+                 {"wall_s", result.wall_s},
+                 {"decode_s", result.decode_s},
+                 {"memory", {{"peak_bytes", core::peak_memory()}}}};
+  if (result.levels) {
+    answer["levels"] = {{"request", result.levels->request},
+                        {"drafted", result.levels->drafted},
+                        {"reached", result.levels->reached},
+                        {"accepted", result.levels->accepted},
+                        {"committed", result.levels->committed}};
+  }
+  return answer;
 }
 
 json answer_to_score(const decode::ScoredSequence& columns, bool with_reference) {

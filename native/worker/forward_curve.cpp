@@ -34,8 +34,16 @@ std::vector<uint64_t> binary_tree(int rows) {
 
 std::map<int, std::vector<double>> forward_times(Model& model, const ForwardRequest& request) {
   const int vocabulary = model.shape().vocabulary;
+  // Nor on the features that a head is given.
+  const auto width = static_cast<std::size_t>(model.shape().feature_width);
+  const auto most = static_cast<std::size_t>(std::max(request.context, *request.rows.rbegin()));
+  const std::vector<float> features(width * most, 0.5F);
+  const auto features_of = [&](int rows) {
+    return std::span(features).first(width * static_cast<std::size_t>(rows));
+  };
   if (request.context > 0) {
-    decode::prefill(model, request.precision, 0, some_tokens(request.context, vocabulary), {});
+    decode::prefill(model, request.precision, 0, some_tokens(request.context, vocabulary), {},
+                    features_of(request.context));
     const auto filled = model.save(0, request.context);
     for (int slot = 1; slot < request.batch; ++slot) model.restore(slot, filled);
   }
@@ -49,7 +57,8 @@ std::map<int, std::vector<double>> forward_times(Model& model, const ForwardRequ
       batch.push_back({.slot = slot,
                        .base = request.context,
                        .tokens = std::span(tokens).first(static_cast<std::size_t>(rows)),
-                       .ancestors = ancestors});
+                       .ancestors = ancestors,
+                       .features = features_of(rows)});
     }
     const core::Stopwatch watch;
     model.forward(request.precision, batch, want);

@@ -34,17 +34,120 @@ std::vector<std::string> names_of(std::span<const Precision> precisions) {
   return names;
 }
 
-void require_loaded(Precision precision, const Limits& limits) {
-  if (std::ranges::find(limits.precisions, precision) != limits.precisions.end()) return;
-  bad_request("The precision " + core::quoted(name_of(precision)) +
-              " was not loaded. Name it in the 'precisions' of 'load'; loaded are " +
-              core::list_of(names_of(limits.precisions)) + ".");
+// `loaded` are the precisions of `model`.
+void require_loaded(Precision precision, std::span<const Precision> loaded,
+                    const std::string& model) {
+  if (std::ranges::find(loaded, precision) != loaded.end()) return;
+  bad_request("The precision " + core::quoted(name_of(precision)) + " was not loaded for " +
+              core::quoted(model) + ". Name it in its 'precisions' of 'load'; loaded are " +
+              core::list_of(names_of(loaded)) + ".");
 }
 
-Precision loaded_precision(Fields& fields, const std::string& key, const Limits& limits) {
+Precision loaded_precision(Fields& fields, const std::string& key,
+                           std::span<const Precision> loaded, const std::string& model) {
   const Precision precision = decode::parse_precision_at(fields, key);
-  require_loaded(precision, limits);
+  require_loaded(precision, loaded, model);
   return precision;
+}
+
+const DrafterLimits* find_drafter(const Limits& limits, const std::string& id) {
+  const auto found = std::ranges::find(limits.drafters, id, &DrafterLimits::id);
+  return found == limits.drafters.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> drafter_ids(const Limits& limits) {
+  std::vector<std::string> ids;
+  for (const DrafterLimits& drafter : limits.drafters) ids.push_back(drafter.id);
+  return ids;
+}
+
+// A drafter that a method uses must be loaded, of the kind and for the model that the method says.
+void require_usable(const decode::DrafterUse& use, const Limits& limits) {
+  const std::string where = "'" + use.path + "' is " + core::quoted(use.id);
+  const DrafterLimits* drafter = find_drafter(limits, use.id);
+  if (drafter == nullptr) {
+    const std::vector<std::string> ids = drafter_ids(limits);
+    bad_request(where + ", which was not loaded. Name it in the 'drafters' of 'load'. " +
+                (ids.empty() ? "None is loaded." : core::suggestion(use.id, ids)));
+  }
+  if (drafter->head != use.head) {
+    bad_request(where + ", which is " + (drafter->head ? "a draft head" : "a model") +
+                "; its kind is '" + (drafter->head ? "head" : "model") + "'.");
+  }
+  if (use.head && drafter->target != use.target) {
+    bad_request(where + ", a head for " + core::quoted(drafter->target) + "; here it would draft " +
+                "for " + core::quoted(use.target) + ". Say so with 'target' in 'load'.");
+  }
+  require_loaded(use.precision, drafter->precisions, use.id);
+}
+
+std::vector<Precision> parse_precisions(Fields& fields, const Hardware& hardware) {
+  const std::string path = "'" + fields.path_of("precisions") + "'";
+  const std::vector<std::string> names = fields.texts("precisions");
+  if (names.empty()) bad_request(path + " is empty; name all that methods will use.");
+  const std::vector<Precision> served = hardware.precisions();
+  std::vector<Precision> precisions;
+  for (const std::string& name : names) {
+    Precision precision = Precision::fp16;
+    try {
+      precision = parse_precision(name);
+    } catch (const std::invalid_argument& error) {
+      bad_request(path + ": " + error.what());
+    }
+    if (std::ranges::find(served, precision) == served.end()) {
+      throw Error(ErrorType::unsupported, path + ": " + core::quoted(name) +
+                                              " is not served by this device. It serves " +
+                                              core::list_of(names_of(served)) + ".");
+    }
+    if (std::ranges::find(precisions, precision) == precisions.end()) {
+      precisions.push_back(precision);
+    }
+  }
+  return precisions;
+}
+
+// Reads `path` or `synthetic`; `key` is that of the model, for messages.
+ModelSource parse_source(Fields& fields, const std::string& key) {
+  ModelSource source;
+  source.key = key;
+  const bool synthetic = fields.has("synthetic");
+  if (synthetic == fields.has("path")) {
+    bad_request("'" + key + "' needs either 'path' or 'synthetic'.");
+  }
+  if (synthetic) {
+    source.synthetic =
+        core::synthetic_model_of(fields.value("synthetic"), fields.path_of("synthetic"));
+  } else {
+    source.path = fields.text("path");
+  }
+  return source;
+}
+
+std::vector<ModelSource> parse_drafters(Fields& fields, const Hardware& hardware) {
+  std::vector<ModelSource> drafters;
+  if (!fields.has("drafters")) return drafters;
+  const nlohmann::json& list = fields.value("drafters");
+  if (!list.is_array()) bad_request("'drafters' must be a list.");
+  for (const nlohmann::json& entry : list) {
+    const std::string key = "drafters[" + std::to_string(drafters.size()) + "]";
+    if (!entry.is_object()) bad_request("'" + key + "' must be an object.");
+    Fields drafter(entry, key);
+    ModelSource source = parse_source(drafter, key);
+    source.id = drafter.text("id");
+    source.precisions = parse_precisions(drafter, hardware);
+    if (drafter.has("target")) source.target_id = drafter.text("target");
+    drafter.finish();
+    if (source.id.empty() || source.id == decode::kTargetId) {
+      bad_request("'" + key + ".id' is " + core::quoted(source.id) +
+                  "; give the drafter a name of " + "its own.");
+    }
+    if (std::ranges::find(drafters, source.id, &ModelSource::id) != drafters.end()) {
+      bad_request("'" + key + ".id' is " + core::quoted(source.id) +
+                  ", as that of a drafter before it.");
+    }
+    drafters.push_back(std::move(source));
+  }
+  return drafters;
 }
 
 // A list of token lists; `what` names one of them in messages.
@@ -125,44 +228,11 @@ void parse_trace(Fields& fields, RunRequest& request) {
 LoadRequest parse_load(Fields& fields, const Hardware& hardware) {
   LoadRequest request;
   Fields model = fields.object("model");
-  const bool synthetic = model.has("synthetic");
-  const bool has_path = model.has("path");
-  if (synthetic == has_path) bad_request("'model' needs either 'path' or 'synthetic'.");
-  if (synthetic) {
-    request.synthetic =
-        core::synthetic_model_of(model.value("synthetic"), model.path_of("synthetic"));
-  } else {
-    request.path = model.text("path");
-  }
+  request.target = parse_source(model, "model");
   model.finish();
-
-  const std::vector<std::string> names = fields.texts("precisions");
-  if (names.empty()) bad_request("'precisions' is empty; name all that methods will use.");
-  const std::vector<Precision> served = hardware.precisions();
-  for (const std::string& name : names) {
-    Precision precision = Precision::fp16;
-    try {
-      precision = parse_precision(name);
-    } catch (const std::invalid_argument& error) {
-      bad_request(std::string("'precisions': ") + error.what());
-    }
-    if (std::ranges::find(served, precision) == served.end()) {
-      throw Error(ErrorType::unsupported, "'precisions': " + core::quoted(name) +
-                                              " is not served by this device. It serves " +
-                                              core::list_of(names_of(served)) + ".");
-    }
-    if (std::ranges::find(request.precisions, precision) == request.precisions.end()) {
-      request.precisions.push_back(precision);
-    }
-  }
-  if (fields.has("drafters")) {
-    const nlohmann::json& drafters = fields.value("drafters");
-    if (!drafters.is_array()) bad_request("'drafters' must be a list.");
-    if (!drafters.empty()) {
-      throw Error(ErrorType::unsupported,
-                  "This backend loads no drafters of their own yet; 'drafters' must be empty.");
-    }
-  }
+  request.target.id = decode::kTargetId;
+  request.target.precisions = parse_precisions(fields, hardware);
+  request.drafters = parse_drafters(fields, hardware);
   request.max_context = fields.integer("max_context", 1, kMaxContext);
   request.max_batch = fields.integer("max_batch", 1, hardware.max_batch());
   if (fields.has("seed")) fields.seed("seed");
@@ -175,7 +245,10 @@ RunRequest parse_run(Fields& fields, const Limits& limits) {
   std::optional<decode::Sampling> sampling;
   if (fields.has("sampling")) sampling = decode::parse_sampling(fields.object("sampling"));
   request.method = decode::parse_method(fields.object("method"), sampling);
-  for (const Precision precision : request.method.precisions) require_loaded(precision, limits);
+  for (const Precision precision : request.method.precisions) {
+    require_loaded(precision, limits.precisions, decode::kTargetId);
+  }
+  for (const decode::DrafterUse& use : request.method.uses) require_usable(use, limits);
 
   decode::Job& job = request.job;
   job.prompts = token_lists(fields, "prompts", "prompt", 1, limits);
@@ -189,7 +262,7 @@ RunRequest parse_run(Fields& fields, const Limits& limits) {
   }
   job.batch_size = fields.has("batch_size") ? fields.integer("batch_size", 1, limits.max_batch) : 1;
   if (fields.has("stop_ids")) job.stop_ids = fields.integers("stop_ids", 0, limits.vocabulary - 1);
-  require_room(job, request.method.shape.nodes, limits.max_context);
+  require_room(job, request.method.room(), limits.max_context);
 
   request.share_prefill = fields.has("share_prefill") && fields.flag("share_prefill");
   if (fields.has("prefill_cache")) {
@@ -204,11 +277,19 @@ RunRequest parse_run(Fields& fields, const Limits& limits) {
 
 ForwardRequest parse_forward(Fields& fields, const Limits& limits) {
   ForwardRequest request;
-  if (fields.has("model") && fields.text("model") != "target") {
-    bad_request("'model' is " + core::quoted(fields.text("model")) +
-                ", which was not loaded. Known: 'target'.");
+  request.model = fields.has("model") ? fields.text("model") : decode::kTargetId;
+  std::span<const Precision> loaded = limits.precisions;
+  if (request.model != decode::kTargetId) {
+    const DrafterLimits* drafter = find_drafter(limits, request.model);
+    if (drafter == nullptr) {
+      std::vector<std::string> known = drafter_ids(limits);
+      known.insert(known.begin(), decode::kTargetId);
+      bad_request("'model' is " + core::quoted(request.model) + ", which was not loaded. " +
+                  core::suggestion(request.model, known));
+    }
+    loaded = drafter->precisions;
   }
-  request.precision = loaded_precision(fields, "precision", limits);
+  request.precision = loaded_precision(fields, "precision", loaded, request.model);
   const std::vector<std::string> masks{"chain", "tree"};
   const std::string mask = fields.has("mask") ? fields.text("mask") : masks[0];
   if (std::ranges::find(masks, mask) == masks.end()) {
@@ -235,8 +316,9 @@ ForwardRequest parse_forward(Fields& fields, const Limits& limits) {
 
 ScoreRequest parse_score(Fields& fields, const Limits& limits) {
   ScoreRequest request;
-  request.precision = loaded_precision(fields, "precision", limits);
-  if (fields.has("reference")) request.reference = loaded_precision(fields, "reference", limits);
+  request.precision = loaded_precision(fields, "precision", limits.precisions, decode::kTargetId);
+  if (fields.has("reference"))
+    request.reference = loaded_precision(fields, "reference", limits.precisions, decode::kTargetId);
   request.sequences = token_lists(fields, "sequences", "sequence", 2, limits);
   for (std::size_t i = 0; i < request.sequences.size(); ++i) {
     if (request.sequences[i].size() <= static_cast<std::size_t>(limits.max_context)) continue;

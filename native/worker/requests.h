@@ -8,25 +8,33 @@
 #include <vector>
 
 #include "core/fields.h"
-#include "core/synthetic_model.h"
 #include "decode/decoder.h"
 #include "decode/method.h"
 #include "worker/hardware.h"
+#include "worker/loaded_model.h"
 
 namespace specquant::worker {
 
+// What a loaded drafter serves.
+struct DrafterLimits {
+  std::string id;
+  std::vector<Precision> precisions;
+  bool head = false;
+  std::string target;  // of a head: the id of the model whose features it reads
+};
+
 // What the last load fixed, as far as later requests must fit it.
 struct Limits {
-  std::vector<Precision> precisions;
+  std::vector<Precision> precisions;  // of the target
+  std::vector<DrafterLimits> drafters;
   int max_context = 0;
   int max_batch = 0;
   int vocabulary = 0;
 };
 
 struct LoadRequest {
-  std::string path;  // empty for a synthetic model
-  std::optional<core::SyntheticModel> synthetic;
-  std::vector<Precision> precisions;
+  ModelSource target;
+  std::vector<ModelSource> drafters;
   int max_context = 0;
   int max_batch = 0;
 };
@@ -43,6 +51,7 @@ struct RunRequest {
 };
 
 struct ForwardRequest {
+  std::string model;  // decode::kTargetId or a drafter's
   Precision precision = Precision::fp16;
   std::set<int> rows;  // numbers of rows to time
   bool tree = false;

@@ -1,5 +1,7 @@
 #include "worker/worker.h"
 
+#include <algorithm>
+#include <map>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -115,39 +117,45 @@ nlohmann::json Worker::hello(Fields& fields) {
             {"trace", trace_names()}}}};
 }
 
+LoadedModel& Worker::Loaded::find(const std::string& id) const {
+  return **std::ranges::find_if(models, [&](const auto& m) { return m->source().id == id; });
+}
+
 void Worker::put_on_device(Loaded& loaded) {
-  const LoadRequest& request = loaded.request;
-  if (request.synthetic) {
-    loaded.device = hardware_.load_synthetic(*request.synthetic, request.precisions,
-                                             request.max_batch, request.max_context);
-    return;
+  for (const auto& model : loaded.models) {
+    model->put_on(hardware_, loaded.request.max_batch, loaded.request.max_context);
   }
-  loaded.device =
-      hardware_.load(*loaded.file, request.precisions, request.max_batch, request.max_context);
 }
 
 nlohmann::json Worker::load(Fields& fields) {
   auto fresh = std::make_unique<Loaded>();
   fresh->request = parse_load(fields, hardware_);
   const LoadRequest& request = fresh->request;
-  if (!request.synthetic) fresh->file = std::make_unique<core::PackedFile>(request.path);
-  const ModelShape& shape = request.synthetic ? request.synthetic->shape : fresh->file->shape();
-  if (request.max_context > shape.max_position) {
-    core::bad_request("'max_context' is " + std::to_string(request.max_context) +
-                      "; the model has positions for " + std::to_string(shape.max_position) +
-                      " tokens.");
+  fresh->models.push_back(std::make_unique<LoadedModel>(request.target));
+  for (const ModelSource& source : request.drafters) {
+    fresh->models.push_back(std::make_unique<LoadedModel>(source));
+    require_vocabulary_of(fresh->target(), *fresh->models.back());
   }
-  fresh->limits = {request.precisions, request.max_context, request.max_batch, shape.vocabulary};
+  for (const auto& model : fresh->models) model->require_positions(request.max_context);
+  fresh->limits = {.precisions = request.target.precisions,
+                   .drafters = {},
+                   .max_context = request.max_context,
+                   .max_batch = request.max_batch,
+                   .vocabulary = fresh->target().shape().vocabulary};
+  for (const ModelSource& source : request.drafters) {
+    fresh->limits.drafters.push_back({source.id, source.precisions, false, source.target_id});
+  }
 
-  // Two models at once would need, and report, the memory of both.
+  // Two loads at once would need, and report, the memory of both.
   std::unique_ptr<Loaded> former = std::move(loaded_);
   if (former) {
     former->prefill.clear();
-    former->device.reset();
+    for (const auto& model : former->models) model->take_off();
   }
   try {
     put_on_device(*fresh);
   } catch (...) {
+    for (const auto& model : fresh->models) model->take_off();
     if (former) {
       put_on_device(*former);
       loaded_ = std::move(former);
@@ -155,26 +163,28 @@ nlohmann::json Worker::load(Fields& fields) {
     throw;
   }
   loaded_ = std::move(fresh);
-  const std::optional<core::SyntheticModel>& synthetic = loaded_->request.synthetic;
-  const ModelIdentity identity =
-      synthetic ? ModelIdentity{synthetic->name, synthetic->content_hash(), synthetic->shape}
-                : ModelIdentity{loaded_->file->name(), loaded_->file->content_hash(),
-                                loaded_->file->shape()};
-  return answer_to_load(loaded_->device->model(), identity, loaded_->request.precisions);
+  return answer_to_load(loaded_->models);
 }
 
 nlohmann::json Worker::run(Fields& fields) {
   Loaded& held = loaded();
   const RunRequest request = parse_run(fields, held.limits);
   if (request.clear_prefill) held.prefill.clear();
-  Model& model = held.device->model();
+  Model& model = held.target().model();
   std::optional<decode::TraceWriter> trace;
   if (request.trace == Trace::tokens) trace.emplace(request.trace_path);
-  std::unique_ptr<decode::Drafter> drafter;
-  if (request.method.make_drafter) {
-    drafter = request.method.make_drafter({model, request.job.batch_size});
+  std::map<std::string, decode::LoadedDrafter> drafters;
+  for (const DrafterLimits& drafter : held.limits.drafters) {
+    drafters.emplace(drafter.id, decode::LoadedDrafter{held.find(drafter.id).model(), {}});
   }
   const std::unique_ptr<decode::Acceptance> acceptance = request.method.make_acceptance();
+  const std::unique_ptr<decode::Acceptance> inner_acceptance =
+      request.method.make_inner_acceptance();
+  std::unique_ptr<decode::Drafter> drafter;
+  if (request.method.make_drafter) {
+    drafter =
+        request.method.make_drafter({model, request.job.batch_size, drafters, *inner_acceptance});
+  }
   return answer_to_run(
       decode::decode({.model = model,
                       .precision = request.method.precision,
@@ -189,11 +199,12 @@ nlohmann::json Worker::run(Fields& fields) {
 nlohmann::json Worker::forward(Fields& fields) {
   Loaded& held = loaded();
   const ForwardRequest request = parse_forward(fields, held.limits);
-  Model& model = held.device->model();
+  const LoadedModel& timed = held.find(request.model);
+  Model& model = timed.model();
   Json times = Json::object();
   for (auto& [rows, seconds] : forward_times(model, request)) times[std::to_string(rows)] = seconds;
   return {{"times", times},
-          {"bandwidth_bytes_s", held.device->read_bandwidth()},
+          {"bandwidth_bytes_s", timed.device().read_bandwidth()},
           {"bytes_per_token", model.proof(request.precision).bytes_per_token}};
 }
 
@@ -202,7 +213,7 @@ nlohmann::json Worker::score(Fields& fields) {
   const ScoreRequest request = parse_score(fields, held.limits);
   Json sequences = Json::array();
   for (const std::vector<int32_t>& tokens : request.sequences) {
-    sequences.push_back(answer_to_score(decode::score(held.device->model(), held.limits.max_batch,
+    sequences.push_back(answer_to_score(decode::score(held.target().model(), held.limits.max_batch,
                                                       request.precision, request.reference, tokens),
                                         request.reference.has_value()));
   }

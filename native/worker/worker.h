@@ -5,10 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/fields.h"
 #include "decode/prefill.h"
 #include "worker/hardware.h"
+#include "worker/loaded_model.h"
 #include "worker/requests.h"
 
 namespace specquant::worker {
@@ -31,10 +33,12 @@ class Worker {
   using Json = nlohmann::json;
   struct Loaded {
     LoadRequest request;
-    std::unique_ptr<core::PackedFile> file;  // null for a synthetic model
-    std::unique_ptr<DeviceModel> device;
+    std::vector<std::unique_ptr<LoadedModel>> models;  // the target first
     decode::PrefillCache prefill;
     Limits limits;
+
+    LoadedModel& target() const { return *models[0]; }
+    LoadedModel& find(const std::string& id) const;
   };
   struct Call {
     const char* name;
