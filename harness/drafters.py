@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.errors import ConfigError, refuse_unknown_keys, unknown
-from harness.shapes import check_shape, drafted, shape_id
+from harness.shapes import check_shape, pending, shape_id
 from harness.vocabulary import DRAFTERS, PRECISIONS, quantized
 
 Drafter = dict[str, Any]
@@ -101,7 +101,7 @@ def reads_quantized(drafter: Mapping[str, Any]) -> bool:
 def most_pending(drafter: Mapping[str, Any], shape: Mapping[str, Any]) -> int:
     """Most tokens beyond the committed ones that caches hold in a round of this shape."""
     inner = drafter.get("inner")
-    return drafted(shape) + (most_pending(inner, drafter["inner_shape"]) if inner else 0)
+    return pending(shape) + (most_pending(inner, drafter["inner_shape"]) if inner else 0)
 
 
 def drafter_id(drafter: Mapping[str, Any]) -> str:

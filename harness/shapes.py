@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.errors import ConfigError, refuse_unknown_keys, unknown
-from harness.vocabulary import MAX_DRAFTED, SHAPES
+from harness.vocabulary import MAX_DRAFTED, MAX_GROWN, SHAPES
 
 Shape = dict[str, Any]
 
@@ -84,6 +84,11 @@ def check_shape(given: Any, drafter_kind: str, place: str) -> Shape:
                 f"{place}: a tree of {shape['nodes']} nodes cannot be {shape['depth']} deep. Give "
                 "`nodes` of at least `depth`."
             )
+        if grown(shape) > MAX_GROWN:
+            raise ConfigError(
+                f"{place}: a drafter expands up to (depth - 1) * top_k nodes below the root, here "
+                f"{grown(shape)}; it can hold {MAX_GROWN}. Lower `depth` or `top_k`."
+            )
     return shape
 
 
@@ -119,6 +124,18 @@ def drafted(shape: Mapping[str, Any]) -> int:
     if shape["kind"] == "auto":
         return max(drafted(one) for one in shape["candidates"])
     return int(shape.get("gamma", shape.get("nodes", 0)))
+
+
+def grown(shape: Mapping[str, Any]) -> int:
+    """Most nodes that a drafter expands below the root while it grows this tree."""
+    return int((shape["depth"] - 1) * min(shape["top_k"], shape["nodes"]))
+
+
+def pending(shape: Mapping[str, Any]) -> int:
+    """Most tokens beyond the committed ones that a round of this shape puts into a cache."""
+    if shape["kind"] == "auto":
+        return max(pending(one) for one in shape["candidates"])
+    return max(drafted(shape), grown(shape)) if shape["kind"] == "tree" else drafted(shape)
 
 
 def longest_path(shape: Mapping[str, Any]) -> int:

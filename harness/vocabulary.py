@@ -14,6 +14,8 @@ NATURAL: Final = "natural"
 
 MAX_DRAFTED = 63
 """Tokens that one round may draft: with the bonus token a round has at most 64 rows."""
+MAX_GROWN = 64
+"""Nodes that a drafter can expand below the root of a tree: one bit each in a row's mask."""
 
 TRACES = ("rounds", "tokens")
 """What a sweep keeps of each round: its counts, or every drafted position as well."""

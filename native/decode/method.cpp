@@ -29,14 +29,13 @@ void parse_tree(Fields& fields, Method& method) {
   const int depth = fields.integer("depth", 1, kMaxDrafted);
   const int top_k = fields.integer("top_k", 1, kMaxDrafted);
   const int nodes = fields.integer("nodes", depth, kMaxDrafted);
-  if ((depth - 1) * top_k > kMaxGrown) {
+  method.shape = {.depth = depth, .top_k = top_k, .nodes = top_k == 1 ? depth : nodes};
+  if (method.shape.grown() > kMaxGrown) {
     bad_request("'" + fields.path_of("top_k") + "' is " + std::to_string(top_k) + " at depth " +
                 std::to_string(depth) +
-                "; (depth - 1) * top_k, the nodes that the drafter expands, " + "must be at most " +
+                "; (depth - 1) * top_k, the nodes that the drafter expands, must be at most " +
                 std::to_string(kMaxGrown) + ".");
   }
-  method.shape = {.depth = depth, .top_k = top_k, .nodes = nodes};
-  if (top_k == 1) method.shape.nodes = depth;
 }
 
 constexpr std::array kShapes{Kind{"none", parse_no_shape}, Kind{"chain", parse_chain},

@@ -47,6 +47,7 @@ struct Method {
   std::vector<Precision> precisions;  // all that the target computes at, its drafting included
   std::vector<DrafterUse> uses;
   std::string target_id = kTargetId;  // of the model that the drafter drafts for
+  int cascades = 0;                   // that the drafter stands in
   Shape shape;
   bool drafts_trees = false;
   std::function<std::unique_ptr<Drafter>(const Resources&)> make_drafter;  // null without a drafter
@@ -56,6 +57,8 @@ struct Method {
   std::function<std::unique_ptr<Acceptance>()> make_acceptance;
   std::function<std::unique_ptr<Acceptance>()> make_inner_acceptance;  // of the rounds in a cascade
 
+  // Of a round: a cascade may lead a round inside it beyond its shape.
+  int longest() const { return shape.depth + inner_depth; }
   // Cache entries behind the last committed token that a round may need, in any cache.
   int room() const { return shape.room() + inner_room; }
 };

@@ -18,6 +18,7 @@ using core::bad_request;
 using core::Fields;
 
 constexpr int kLongestNgram = 16;
+constexpr int kMaxCascades = 2;
 
 // The names that the protocol has.
 constexpr std::array kProtocolDrafters{"none", "self", "ngram", "model", "head", "cascade"};
@@ -71,14 +72,14 @@ void parse_head(Fields& fields, Method& method) {
 }
 
 void parse_cascade(Fields& fields, Method& method) {
-  if (method.target_id != kTargetId) {
-    bad_request("'" + fields.path_of("kind") +
-                "' is 'cascade' inside a cascade; a target and one " +
-                "model in the middle are the most.");
+  if (method.cascades == kMaxCascades) {
+    bad_request("'" + fields.path_of("kind") + "' is 'cascade'; cascades stand at most " +
+                std::to_string(kMaxCascades) + " deep.");
   }
   const DrafterUse middle = parse_use(fields, method, false);
   Method inner;
   inner.target_id = middle.id;
+  inner.cascades = method.cascades + 1;
   parse_shape(fields, "inner_shape", inner);
   parse_drafter(fields, "inner", inner);
   if (!inner.make_drafter) {
@@ -86,9 +87,9 @@ void parse_cascade(Fields& fields, Method& method) {
                 "middle; without one, use the drafter kind 'model'.");
   }
   require_fit(fields, "inner", "inner_shape", inner);
-  if (method.shape.depth + inner.shape.depth > kMaxDrafted) {
+  if (method.shape.depth + inner.longest() > kMaxDrafted) {
     bad_request("'" + fields.path_of("inner_shape") +
-                "': the last round inside a cascade may lead " + std::to_string(inner.shape.depth) +
+                "': the last round inside a cascade may lead " + std::to_string(inner.longest()) +
                 " tokens beyond the " + std::to_string(method.shape.depth) +
                 " of the shape; together they must be at most " + std::to_string(kMaxDrafted) +
                 ".");
@@ -101,8 +102,8 @@ void parse_cascade(Fields& fields, Method& method) {
                            .head = false,
                            .target = kTargetId});
   }
-  method.inner_depth = inner.shape.depth;
-  method.inner_room = std::max(inner.shape.depth, inner.shape.room());
+  method.inner_depth = inner.longest();
+  method.inner_room = inner.room();
   method.make_drafter = [middle, inner](const Resources& resources) {
     Model& model = resources.drafters.at(middle.id).model;
     Resources inside{.target = model,

@@ -71,7 +71,9 @@ struct Shape {
   bool is_chain() const { return top_k == 1; }
   // Entries that a round may write in a cache behind the last committed token: the drafted tokens
   // in the target's, the expanded nodes of a growing tree in the drafter's.
-  int room() const { return std::max(nodes, (depth - 1) * top_k); }
+  int room() const { return is_chain() ? nodes : std::max(nodes, grown()); }
+  // Nodes of a tree that the drafter expands below the root, at most.
+  int grown() const { return (depth - 1) * std::min(top_k, nodes); }
 };
 
 }  // namespace specquant::decode

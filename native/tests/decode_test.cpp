@@ -469,9 +469,14 @@ TEST_CASE("methods are refused with the key and the near name") {
   says_of_cascade(R"({"kind": "none"})", tree, chain, "'method.drafter.inner' must name");
   says_of_cascade(head, R"({"kind": "none"})", chain, "'method.drafter.inner_shape' must say");
   says_of_cascade(head, chain, long_chain, "at most 63");
-  says_of_cascade(R"({"kind": "cascade", "id": "m", "precision": "w4a4", "inner": )" + head +
-                      R"(, "inner_shape": )" + tree + "}",
-                  tree, chain, "inside a cascade");
+  const auto inside = [&](const std::string& inner) {
+    return R"({"kind": "cascade", "id": "m", "precision": "w4a4", "inner": )" + inner +
+           R"(, "inner_shape": )" + chain + "}";
+  };
+  says_of_cascade(inside(head), chain, chain, "accepted");
+  says_of_cascade(inside(head), tree, chain, "proposes chains only");
+  says_of_cascade(inside(inside(head)), chain, chain,
+                  "'method.drafter.inner.inner.kind' is 'cascade'; cascades stand at most 2 deep");
   says(R"({"precision": "fp16", "acceptance": {"kind": "sampling"}})",
        "bad_request: 'method.acceptance.kind' is 'sampling', so 'sampling' of the run");
   says(R"({"precision": "fp16", "kv_precision": "kv8"})", "unsupported: 'method.kv_precision'");

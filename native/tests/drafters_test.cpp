@@ -80,8 +80,12 @@ std::vector<Named> every_way() {
     inside("a model", drafter("model", "d"));
     inside("self", kSelf);
   }
-  ways.push_back({"cascade of prompt lookup",
-                  speculative(cascade(kNgram, kChain), R"({"kind": "chain", "gamma": 6})")});
+  const std::string six = R"({"kind": "chain", "gamma": 6})";
+  ways.push_back({"cascade of prompt lookup", speculative(cascade(kNgram, kChain), six)});
+  const std::string two = R"({"kind": "cascade", "id": "d", "precision": "w4a4", "inner": )" +
+                          cascade(drafter("head", "n"), kTree) + R"(, "inner_shape": )" + kChain +
+                          "}";
+  ways.push_back({"two cascades", speculative(two, six)});
   return ways;
 }
 

@@ -6,80 +6,15 @@
 #include <new>
 
 #include "core/errors.h"
-#include "tests/fake_hardware.h"
-#include "tests/packed_parts.h"
-#include "tests/temporary_file.h"
+#include "tests/worker_bench.h"
 
 namespace specquant::worker {
 namespace {
 
 using nlohmann::json;
-using test::FakeHardware;
+using test::Bench;
 using test::PackedParts;
 using test::TemporaryFile;
-
-// A worker with a model in it, and requests that it takes, to be spoiled.
-struct Bench {
-  FakeHardware hardware;
-  Worker worker{hardware};
-  TemporaryFile model{PackedParts().bytes()};
-  json load = {{"id", 1},
-               {"call", "load"},
-               {"model", {{"path", model.path()}}},
-               {"precisions", {"fp16", "w4a4"}},
-               {"drafters", json::array()},
-               {"max_context", 200},
-               {"max_batch", 4},
-               {"seed", 1}};
-  json run = {{"id", 2},
-              {"call", "run"},
-              {"method",
-               {{"precision", "fp16"},
-                {"kv_precision", "kv16"},
-                {"drafter", {{"kind", "self"}, {"precision", "w4a4"}}},
-                {"shape", {{"kind", "chain"}, {"gamma", 3}}},
-                {"acceptance", {{"kind", "greedy"}}}}},
-              {"prompts", {{1, 2, 3}, {4, 5}, {6}}},
-              {"arrivals", nullptr},
-              {"batch_size", 2},
-              {"max_new_tokens", 20},
-              {"stop_ids", {49}},
-              {"sampling", nullptr},
-              {"share_prefill", false},
-              {"trace", "rounds"},
-              {"trace_path", nullptr}};
-  json forward = {{"id", 3},
-                  {"call", "forward"},
-                  {"model", "target"},
-                  {"precision", "fp16"},
-                  {"tokens", {1, 2, 4}},
-                  {"mask", "chain"},
-                  {"context", 10},
-                  {"batch", 2},
-                  {"repeats", 3}};
-  json score = {{"id", 4},
-                {"call", "score"},
-                {"sequences", {{1, 2, 3, 4}, {5, 6}}},
-                {"precision", "w4a4"},
-                {"reference", "fp16"}};
-
-  json ask(const json& request) { return json::parse(worker.answer(request.dump())); }
-  json ask_text(const std::string& line) { return json::parse(worker.answer(line)); }
-  void start() { REQUIRE_FALSE(ask(load).contains("error")); }
-
-  void check_refused(const json& answer, const std::string& type, const std::string& part) {
-    INFO(answer.dump());
-    REQUIRE(answer.contains("error"));
-    CHECK(answer["error"]["type"] == type);
-    CHECK(answer["error"]["message"].get<std::string>().find(part) != std::string::npos);
-  }
-  // The request with one value put elsewhere, by JSON pointer.
-  void check_refused(json request, const std::string& pointer, const json& value,
-                     const std::string& type, const std::string& part) {
-    request[json::json_pointer(pointer)] = value;
-    check_refused(ask(request), type, part);
-  }
-};
 
 TEST_CASE("hello tells what is registered") {
   Bench bench;
@@ -93,8 +28,8 @@ TEST_CASE("hello tells what is registered") {
   const json& capabilities = hello["capabilities"];
   CHECK(capabilities["calls"] == json{"hello", "load", "run", "forward", "score", "close"});
   CHECK(capabilities["precisions"] == json{"fp16", "w4a16", "w4a4"});
-  CHECK(capabilities["drafters"] == json{"none", "self", "ngram"});
-  CHECK(capabilities["shapes"] == json{"none", "chain"});
+  CHECK(capabilities["drafters"] == json{"none", "self", "ngram", "model", "head", "cascade"});
+  CHECK(capabilities["shapes"] == json{"none", "chain", "tree"});
   CHECK(capabilities["acceptance"] == json{"greedy", "sampling", "replay"});
   CHECK(capabilities["max_batch"] == 6);
   CHECK(capabilities["trace"] == json{"none", "rounds", "tokens"});
@@ -315,7 +250,6 @@ TEST_CASE("bad loads are refused and leave the model that was there") {
   refused("/precisions", {"w4a44"}, "bad_request", "Did you mean 'w4a4'");
   refused("/precisions", {"w8a8"}, "unsupported", "'w8a8'");
   refused("/precisions", {1}, "bad_request", "'precisions[0]'");
-  refused("/drafters", {{{"id", "a"}}}, "unsupported", "'drafters'");
   refused("/max_context", 0, "bad_request", "'max_context'");
   refused("/max_context", 257, "bad_request", "256");
   refused("/max_batch", 7, "bad_request", "'max_batch' is 7; it must be 1 to 6");
@@ -407,7 +341,7 @@ TEST_CASE("bad runs are refused and name the key, the prompt and the position") 
   refused("/method/drafter/precision", "w4a16", "was not loaded");
   refused("/method/drafter/precision", "w8a4", "Did you mean");
   refused("/method/drafter/kind", "sefl", "Did you mean 'self'");
-  refused("/method/drafter/kind", "cascade", "not served", "unsupported");
+  refused("/method/drafter/kind", "model", "'method.drafter.id' is missing");
   refused("/method/shape/kind", "chains", "Did you mean 'chain'");
   refused("/method/shape/gamma", 0, "'method.shape.gamma' is 0; it must be 1 to 63");
   refused("/method/shape/gamma", -2, "'method.shape.gamma'");

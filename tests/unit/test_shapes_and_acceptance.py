@@ -52,6 +52,7 @@ def test_auto_takes_the_usual_candidates_of_its_drafter_or_those_given() -> None
         ({**TREE, "nodes": 2}, HEAD, r"shape: a tree of 2 nodes cannot be 3 deep"),
         ({**TREE, "nodes": 64}, HEAD, r"shape\.nodes=64.*1 to 63"),
         ({**TREE, "top_k": 0}, HEAD, r"shape\.top_k=0"),
+        ({**TREE, "depth": 8}, HEAD, r"here 70; it can hold 64"),
         (TREE, {"kind": "ngram"}, r"'ngram' proposes chains alone"),
         (TREE, CASCADE, r"'cascade' proposes chains alone"),
         ({**TREE, "width": 1}, HEAD, r"no key 'width'"),
@@ -73,6 +74,7 @@ def test_a_cascade_is_followed_to_its_innermost_drafter() -> None:
     ]  # fmt: skip
     assert precisions_by_model(drafter) == {"middle": {"w4a16"}, "head": {"w4a8"}}
     assert most_pending(drafter, CHAIN) == 36
+    assert most_pending(HEAD, {**TREE, "depth": 6, "nodes": 12}) == 50  # while the tree grows
     inner_self = {**CASCADE, "inner": {"kind": "self", "precision": "w4a4"}}
     assert precisions_by_model(inner_self) == {"middle": {"w4a16", "w4a4"}}
 
