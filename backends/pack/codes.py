@@ -92,6 +92,7 @@ def to_matrix(codes: Codes, rounding: Rounding) -> Matrix:
     Other 8-bit codes and those in act-order become 16-bit weights, rounded as their library rounds
     them. Raises CheckpointError for a scale that is NaN, infinite or beyond f16.
     """
+    rounding.wrap(int((codes.zero >> codes.bits).sum()))
     if codes.order is not None:
         return _sixteen(codes, rounding, "in act-order (g_idx)")
     s, zero = _whole_groups(codes, codes.s), _whole_groups(codes, codes.zero)

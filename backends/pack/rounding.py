@@ -1,4 +1,4 @@
-"""What an import could not keep."""
+"""What an import could not keep, or not be sure of."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Rounding:
     counts: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
     widened: Counter[str] = field(default_factory=Counter)
+    wrapped_zeros: int = 0
 
     def add(self, what: str, lost: int, total: int) -> None:
         """`lost` of `total` values of the sort `what` were rounded."""
@@ -22,6 +23,10 @@ class Rounding:
     def widen(self, why: str) -> None:
         """A matrix of codes is stored as 16-bit weights, because its codes are `why`."""
         self.widened[why] += 1
+
+    def wrap(self, count: int) -> None:
+        """`count` zero points are stored as the largest code in the first version of GPTQ."""
+        self.wrapped_zeros += count
 
     def notes(self) -> list[str]:
         """Sentences about every loss, none where the import is exact."""
@@ -35,4 +40,9 @@ class Rounding:
             "library rounds them, so that precisions of 4- and 8-bit weights cannot be served."
             for why, count in self.widened.items()
         ]
-        return lost + widened
+        doubts = [
+            f"{self.wrapped_zeros} zero points are stored as the largest code, which this version "
+            "of GPTQ's format leaves open: read as one beyond it, as most kernels of AutoGPTQ do; "
+            "the oldest reads 0."
+        ]
+        return lost + widened + (doubts if self.wrapped_zeros else [])

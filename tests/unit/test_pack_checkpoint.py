@@ -10,7 +10,7 @@ import pytest
 from backends.pack.__main__ import main
 from backends.pack.hf_import import pack_checkpoint
 from backends.pack.packed import PackedFile
-from backends.pack.tiles import Floats
+from backends.pack.tiles import Affine4, Floats
 from tests.fakes.quantized_checkpoint import Format, quantized
 from tests.fakes.tiny_checkpoint import (
     HEAD_DIM,
@@ -210,6 +210,20 @@ def test_asymmetric_8_bit_codes_become_16_bit_weights(tmp_path: Path) -> None:
     rounded = model.weights[name].astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(packed_as_checkpoint(file)[name], rounded)
     assert "of 8 bits that no symmetric" in file.metadata["source"]["notes"][0]
+
+
+def test_zero_points_that_wrap_round_are_counted(tmp_path: Path) -> None:
+    model = quantized(tiny(), Format("gptq"))
+    name = "model.layers.0.mlp.down_proj"
+    zeros = model.tensors[f"{name}.qzeros"]
+    zeros[1, 0] |= 15  # group 1, row 0
+    file = packed(model, tmp_path)
+    codes = file.tensor("layers.0.down")
+    assert isinstance(codes, Affine4)
+    assert codes.kind == "affine4z"
+    assert codes.m[0, 1] == -16
+    (note,) = file.metadata["source"]["notes"]
+    assert note.startswith("1 zero points are stored as the largest code")
 
 
 def test_old_gptq_folders_have_their_own_config_and_biases_of_zeros(tmp_path: Path) -> None:
