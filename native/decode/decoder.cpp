@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "decode/shape_calibration.h"
 #include "decode/verification.h"
 
 namespace specquant::decode {
@@ -16,6 +17,7 @@ struct Sequence {
   std::vector<int32_t> tokens;  // prompt and output
   int prompt_length = 0;
   int max_new_tokens = 0;
+  int undrafted = 0;  // tokens that were committed since the drafter drafted last
 
   int output_length() const { return static_cast<int>(tokens.size()) - prompt_length; }
   int remaining() const { return max_new_tokens - output_length(); }
@@ -44,6 +46,7 @@ class Run {
   std::size_t next_ = 0;    // index into queue_
   std::vector<int> free_slots_;
   std::vector<Sequence> active_;
+  Shape shape_;        // of the round
   double mark_ = 0.0;  // end of the last accounted stretch of time
 
   // One entry an active sequence, kept between rounds for their memory.
@@ -52,6 +55,7 @@ class Run {
   std::vector<Verifiable> verifiables_;
   Verification verification_;
   Verdict verdict_;
+  std::vector<PathOutcome> paths_;  // for the choice of a shape
 
   double arrival(int request) const {
     return job_.arrivals.empty() ? 0.0 : job_.arrivals[static_cast<std::size_t>(request)];
@@ -62,10 +66,12 @@ class Run {
   void admit();
   void start(int request);
   void round();
+  void choose_shape();
   void draft();
   int verify();
   Outcome judge(std::size_t index);
   void inform_drafter(int slot, const TargetRows& target);
+  void learn(int committed);
   bool commit(Sequence& sequence, int32_t token);
 };
 
@@ -74,7 +80,9 @@ Run::Run(const Parts& parts, const Job& job)
       job_(job),
       want_(parts.acceptance.want()),
       queue_(job.prompts.size()),
-      proposals_(static_cast<std::size_t>(job.batch_size)) {
+      shape_(parts.shape),
+      proposals_(static_cast<std::size_t>(job.batch_size)),
+      paths_(proposals_.size()) {
   want_.rows = LogitRows::all;
   want_.logits = want_.logits || parts.trace != nullptr;
   if (parts.drafter != nullptr) want_.taps = parts.drafter->taps();
@@ -100,6 +108,7 @@ RunResult Run::execute() {
   if (parts_.drafter != nullptr && parts_.drafter->levels() != nullptr) {
     result_.levels = *parts_.drafter->levels();
   }
+  if (parts_.chooser != nullptr) result_.shape_choice = parts_.chooser->history();
   return std::move(result_);
 }
 
@@ -185,6 +194,14 @@ bool Run::commit(Sequence& sequence, int32_t token) {
   return sequence.remaining() == 0;
 }
 
+void Run::choose_shape() {
+  if (parts_.chooser == nullptr) return;
+  int behind = 0;
+  for (const Sequence& sequence : active_) behind += sequence.undrafted;
+  const int choice = parts_.chooser->choose(static_cast<int>(active_.size()), behind);
+  shape_ = parts_.chooser->shape(choice);
+}
+
 void Run::draft() {
   draftables_.clear();
   for (std::size_t i = 0; i < active_.size(); ++i) {
@@ -195,9 +212,9 @@ void Run::draft() {
                            .tokens = active_[i].tokens,
                            .depth = active_[i].remaining() - 1});
   }
-  if (parts_.drafter == nullptr) return;
+  if (shape_.nodes == 0) return;
   parts_.drafter->propose(draftables_,
-                          {.shape = parts_.shape,
+                          {.shape = shape_,
                            .keep_logits = parts_.trace != nullptr,
                            .choice = parts_.acceptance.draft_choice()},
                           std::span(proposals_).first(active_.size()));
@@ -219,6 +236,9 @@ Outcome Run::judge(std::size_t index) {
   const TargetRows target = verification_.rows(parts_.model, index);
   parts_.acceptance.decide({sequence.request, static_cast<int>(sequence.tokens.size())}, proposal,
                            target, verdict_);
+  if (parts_.chooser != nullptr) {
+    describe_path(proposal, verdict_, draftables_[index].depth, paths_[index]);
+  }
   const int base = sequence.cached();
   const int output_length = sequence.output_length();
 
@@ -239,6 +259,7 @@ Outcome Run::judge(std::size_t index) {
   const bool refused = verdict_.refused && !cut;
   outcome.reached = outcome.accepted + (refused ? 1 : 0);
 
+  sequence.undrafted = shape_.nodes > 0 ? 0 : sequence.undrafted + outcome.committed;
   if (!outcome.finished) {
     keep_path(parts_.model, sequence.slot, base, proposal, verdict_.path);
     inform_drafter(sequence.slot, target);
@@ -265,8 +286,22 @@ void Run::inform_drafter(int slot, const TargetRows& target) {
   parts_.drafter->verified(slot, verdict_.path);
 }
 
+// Tells the choice of a shape what became of the round that has ended.
+void Run::learn(int committed) {
+  if (parts_.chooser == nullptr) return;
+  const RoundColumns& rounds = result_.rounds;
+  const std::size_t drafting = shape_.nodes > 0 ? active_.size() : 0;
+  parts_.chooser->observe({.sequences = rounds.sequences.back(),
+                           .rows = rounds.rows.back(),
+                           .draft_s = rounds.draft_s.back(),
+                           .verify_s = rounds.verify_s.back(),
+                           .other_s = rounds.other_s.back()},
+                          committed, std::span(paths_).first(drafting));
+}
+
 void Run::round() {
   const double begin = mark_;
+  choose_shape();
   draft();
   const double drafted = clock_.seconds();
   const int rows = verify();
@@ -275,6 +310,7 @@ void Run::round() {
   const int number = static_cast<int>(result_.rounds.rows.size());
   SequenceRoundColumns& columns = result_.sequence_rounds;
   std::vector<Outcome> outcomes;
+  int committed = 0;
   for (std::size_t i = 0; i < active_.size(); ++i) {
     const Outcome outcome = judge(i);
     columns.request.push_back(active_[i].request);
@@ -284,6 +320,7 @@ void Run::round() {
     columns.accepted.push_back(outcome.accepted);
     columns.committed.push_back(outcome.committed);
     outcomes.push_back(outcome);
+    committed += outcome.committed;
   }
   const double end = clock_.seconds();
 
@@ -301,6 +338,7 @@ void Run::round() {
   result_.rounds.sequences.push_back(static_cast<int>(active_.size()));
   result_.decode_s += end - begin;
   mark_ = end;
+  learn(committed);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < active_.size(); ++i) {
     if (outcomes[i].finished) continue;
@@ -312,6 +350,14 @@ void Run::round() {
 
 }  // namespace
 
-RunResult decode(const Parts& parts, const Job& job) { return Run(parts, job).execute(); }
+RunResult decode(const Parts& parts, const Job& job) {
+  // Before the clock of the run starts, so that no request waits for it.
+  if (parts.chooser != nullptr) {
+    const auto sequences = std::min(job.prompts.size(), static_cast<std::size_t>(job.batch_size));
+    calibrate(*parts.chooser, parts.model, parts.precision, parts.acceptance.want(),
+              static_cast<int>(sequences), job.prompts.front(), parts.prefill_cache);
+  }
+  return Run(parts, job).execute();
+}
 
 }  // namespace specquant::decode

@@ -9,6 +9,7 @@
 #include "decode/acceptance.h"
 #include "decode/drafter.h"
 #include "decode/prefill.h"
+#include "decode/shape_choice.h"
 #include "decode/trace.h"
 
 namespace specquant::decode {
@@ -47,15 +48,18 @@ struct RunResult {
   std::vector<RequestResult> requests;
   RoundColumns rounds;
   SequenceRoundColumns sequence_rounds;
-  std::optional<LevelColumns> levels;  // of a drafter that verifies itself
+  std::optional<LevelColumns> levels;        // of a drafter that verifies itself
+  std::optional<ShapeHistory> shape_choice;  // where the shape was chosen by round
   double wall_s = 0.0, decode_s = 0.0;
 };
 
-// The parts that a run is composed of. Null: no drafter, no shared prefill, no trace.
+// The parts that a run is composed of. Null: one shape for all rounds, no drafter, no shared
+// prefill, no trace.
 struct Parts {
   Model& model;
   Precision precision = Precision::fp16;
   Shape shape;
+  ShapeChooser* chooser = nullptr;  // of the shape of each round; it has candidates of its own
   Drafter* drafter = nullptr;
   Acceptance& acceptance;
   PrefillCache* prefill_cache = nullptr;

@@ -1,5 +1,6 @@
 #include "decode/method.h"
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 
@@ -16,6 +17,7 @@ using core::ErrorType;
 using core::Fields;
 
 constexpr int kMaxGrown = 64;  // rows of a growing tree that a device can mask
+constexpr std::size_t kMaxCandidates = 16;
 constexpr double kHighestTemperature = 100.0, kLowestTopP = 1e-6;
 
 void parse_no_shape(Fields&, Method&) {}
@@ -38,8 +40,34 @@ void parse_tree(Fields& fields, Method& method) {
   }
 }
 
+constexpr std::array kCandidates{Kind{"chain", parse_chain}, Kind{"tree", parse_tree}};
+
+void parse_auto(Fields& fields, Method& method) {
+  if (method.cascades > 0) {
+    bad_request("'" + fields.path_of("kind") + "' is 'auto', but the shape of the rounds inside " +
+                "a cascade is fixed; name a chain or a tree.");
+  }
+  const nlohmann::json& list = fields.value("candidates");
+  const std::string path = fields.path_of("candidates");
+  if (!list.is_array() || list.empty() || list.size() > kMaxCandidates) {
+    bad_request("'" + path + "' must be a list of 1 to " + std::to_string(kMaxCandidates) +
+                R"( shapes, e.g. [{"kind": "chain", "gamma": 3}].)");
+  }
+  Shape all;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    Fields candidate(list[i], path + "[" + std::to_string(i) + "]");
+    const std::string name = candidate.text("kind");
+    parse_kind(std::move(candidate), name, kCandidates, {}, method);
+    method.candidates.push_back(method.shape);
+    all.depth = std::max(all.depth, method.shape.depth);
+    all.top_k = std::max(all.top_k, method.shape.top_k);
+    all.nodes = std::max(all.nodes, method.shape.nodes);
+  }
+  method.shape = all;
+}
+
 constexpr std::array kShapes{Kind{"none", parse_no_shape}, Kind{"chain", parse_chain},
-                             Kind{"tree", parse_tree}};
+                             Kind{"tree", parse_tree}, Kind{"auto", parse_auto}};
 
 // The names that the protocol has.
 constexpr std::array kProtocolShapes{"none", "chain", "tree", "auto"};
@@ -90,6 +118,12 @@ Method parse_method(Fields fields, std::optional<Sampling> sampling) {
   fields.finish();
   require_fit(fields, "drafter", "shape", method);
   return method;
+}
+
+int Method::room() const {
+  int most = candidates.empty() ? shape.room() : 0;
+  for (const Shape& candidate : candidates) most = std::max(most, candidate.room());
+  return most + inner_room;
 }
 
 std::vector<std::string> shape_kinds() { return names_of(kShapes); }

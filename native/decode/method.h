@@ -48,7 +48,8 @@ struct Method {
   std::vector<DrafterUse> uses;
   std::string target_id = kTargetId;  // of the model that the drafter drafts for
   int cascades = 0;                   // that the drafter stands in
-  Shape shape;
+  Shape shape;                        // of every round; with candidates, what all of them fit into
+  std::vector<Shape> candidates;      // where the shape is chosen by round
   bool drafts_trees = false;
   std::function<std::unique_ptr<Drafter>(const Resources&)> make_drafter;  // null without a drafter
   int inner_depth = 0;  // of a cascade: the longest path of a round inside it
@@ -60,7 +61,7 @@ struct Method {
   // Of a round: a cascade may lead a round inside it beyond its shape.
   int longest() const { return shape.depth + inner_depth; }
   // Cache entries behind the last committed token that a round may need, in any cache.
-  int room() const { return shape.room() + inner_room; }
+  int room() const;
 };
 
 // Reads the `method` object of a run and its `sampling`, null for none. Throws core::Error:

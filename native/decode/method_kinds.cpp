@@ -25,6 +25,12 @@ std::string parse_part(Fields& fields, const std::string& key, const char* fallb
   const bool given = fields.has(key);
   Fields part = given ? fields.object(key) : Fields(nothing, fields.path_of(key));
   const std::string name = given ? part.text("kind") : fallback;
+  parse_kind(part, name, served, protocol, method);
+  return name;
+}
+
+void parse_kind(Fields part, const std::string& name, std::span<const Kind> served,
+                std::span<const char* const> protocol, Method& method) {
   const auto kind = std::ranges::find_if(served, [&](const Kind& k) { return name == k.name; });
   if (kind == served.end()) {
     const std::vector<std::string> names = names_of(served);
@@ -38,7 +44,6 @@ std::string parse_part(Fields& fields, const std::string& key, const char* fallb
   }
   kind->parse(part, method);
   part.finish();
-  return name;
 }
 
 void require_fit(const Fields& fields, const std::string& drafter, const std::string& shape,

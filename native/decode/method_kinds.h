@@ -21,6 +21,9 @@ struct Kind {
 std::string parse_part(core::Fields& fields, const std::string& key, const char* fallback,
                        std::span<const Kind> served, std::span<const char* const> protocol,
                        Method& method);
+// As parse_part(), of an object that is at hand.
+void parse_kind(core::Fields part, const std::string& name, std::span<const Kind> served,
+                std::span<const char* const> protocol, Method& method);
 std::vector<std::string> names_of(std::span<const Kind> kinds);
 
 // The parts that a cascade has once more inside.

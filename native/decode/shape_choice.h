@@ -39,7 +39,9 @@ class ShapeChooser {
 
   // Numbers of rows a sequence whose forwards are to be timed before the first round.
   std::vector<int> calibration_rows() const;
+  // A forward of so many rows in all. The first one comes before the first choice.
   void calibrate(int rows, double seconds);
+  void add_calibration_time(double seconds) { history_.calibration_s += seconds; }
 
   // The candidate of the next round, or kPlain. `behind`: tokens of the sequences together that
   // were committed without the drafter since it drafted last.

@@ -14,8 +14,6 @@ constexpr double kPastTrials = 6.0;   // the most that the past weighs in the la
 constexpr double kFirstRank = 0.75, kLaterRank = 0.3;
 constexpr double kNearlyNever = 0.01;
 
-bool is_tree(const Shape& shape) { return shape.nodes != shape.depth || shape.top_k != 1; }
-
 double bounded(double chance) { return std::clamp(chance, kNearlyNever, 1.0 - kNearlyNever); }
 
 }  // namespace
@@ -105,13 +103,13 @@ void ShapeYield::add(int shape, const PathOutcome& outcome) {
   const Shape& tried = shapes_[at];
   const int accepted = static_cast<int>(outcome.ranks.size());
   const int room = std::min(outcome.room, tried.depth);
-  PathChances& chances = is_tree(tried) ? trees_[at] : chains_;
+  PathChances& chances = tried.is_chain() ? chains_ : trees_[at];
   chances.forget();
   // Where nothing more was proposed, the path ended as if it had been refused.
   for (int depth = 0; depth < std::min(accepted + 1, room); ++depth) {
     chances.add(depth, depth < accepted);
   }
-  if (!is_tree(tried)) {
+  if (tried.is_chain()) {
     proposed_.forget();
     for (int depth = 0; depth < std::min(outcome.longest + 1, room); ++depth) {
       proposed_.add(depth, depth < outcome.longest);
@@ -155,13 +153,13 @@ double ShapeYield::first_chance(const Shape& shape) const {
 
 double ShapeYield::tokens(int shape, double optimism) const {
   const auto at = static_cast<std::size_t>(shape);
-  const PathChances& chances = is_tree(shapes_[at]) ? trees_[at] : chains_;
+  const PathChances& chances = shapes_[at].is_chain() ? chains_ : trees_[at];
   return 1.0 + chances.expected_length(shapes_[at].depth, first_chance(shapes_[at]), optimism);
 }
 
 double ShapeYield::drafted(int shape) const {
   const Shape& tried = shapes_[static_cast<std::size_t>(shape)];
-  if (is_tree(tried)) return tried.nodes;
+  if (!tried.is_chain()) return tried.nodes;
   return proposed_.expected_length(tried.depth, 1.0, 0.0);
 }
 

@@ -34,9 +34,12 @@ inline RunResult run(Model& model, const Method& method, const Job& job,
   const auto inner_acceptance = method.make_inner_acceptance();
   const Resources resources{model, job.batch_size, extras.drafters, *inner_acceptance};
   const auto drafter = method.make_drafter ? method.make_drafter(resources) : nullptr;
+  std::optional<ShapeChooser> chooser;
+  if (!method.candidates.empty()) chooser.emplace(method.candidates);
   return decode::decode({.model = model,
                          .precision = method.precision,
                          .shape = method.shape,
+                         .chooser = chooser ? &*chooser : nullptr,
                          .drafter = drafter.get(),
                          .acceptance = *acceptance,
                          .prefill_cache = extras.cache,

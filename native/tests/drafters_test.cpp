@@ -4,60 +4,13 @@
 #include "decode/head_drafter.h"
 #include "decode/model_drafter.h"
 #include "decode/ngram_drafter.h"
+#include "tests/decode_cast.h"
 #include "tests/decode_jobs.h"
 
 namespace specquant::decode {
 namespace {
 
 using namespace test;
-
-// A target and its drafters: d is a model, h a head, r a head of three taps and a reduced
-// vocabulary, m the model in the middle of a cascade and n its head.
-struct Cast {
-  FakeModel target, d, h, r, m, n;
-
-  explicit Cast(const FakeOptions& options)
-      : target(options),
-        d(options),
-        h(with(options, 1, 0)),
-        r(with(options, 3, 8)),
-        m(options),
-        n(with(options, 1, 0)) {}
-
-  static FakeOptions with(FakeOptions options, int taps, int reduced) {
-    options.feature_taps = taps;
-    options.reduced = reduced;
-    return options;
-  }
-  std::map<std::string, LoadedDrafter> drafters() {
-    return {{"d", {d, {}}},
-            {"h", {h, fake_taps(1)}},
-            {"r", {r, fake_taps(3)}},
-            {"m", {m, {}}},
-            {"n", {n, fake_taps(1)}}};
-  }
-  int misplaced() const {
-    return target.misplaced + d.misplaced + h.misplaced + r.misplaced + m.misplaced + n.misplaced;
-  }
-};
-
-constexpr const char* kTree = R"({"kind": "tree", "depth": 4, "top_k": 3, "nodes": 9})";
-constexpr const char* kChain = R"({"kind": "chain", "gamma": 4})";
-
-std::string drafter(const std::string& kind, const std::string& id) {
-  return R"({"kind": ")" + kind + R"(", "id": ")" + id + R"(", "precision": "w4a4"})";
-}
-std::string cascade(const std::string& inner, const std::string& inner_shape) {
-  return R"({"kind": "cascade", "id": "m", "precision": "w4a16", "inner": )" + inner +
-         R"(, "inner_shape": )" + inner_shape + "}";
-}
-Method speculative(const std::string& drafter, const std::string& shape) {
-  return method_of(R"({"precision": "fp16", "drafter": )" + drafter + R"(, "shape": )" + shape +
-                   "}");
-}
-
-constexpr const char* kSelf = R"({"kind": "self", "precision": "w4a4"})";
-constexpr const char* kNgram = R"({"kind": "ngram"})";
 
 struct Named {
   std::string name;

@@ -29,7 +29,7 @@ TEST_CASE("hello tells what is registered") {
   CHECK(capabilities["calls"] == json{"hello", "load", "run", "forward", "score", "close"});
   CHECK(capabilities["precisions"] == json{"fp16", "w4a16", "w4a4"});
   CHECK(capabilities["drafters"] == json{"none", "self", "ngram", "model", "head", "cascade"});
-  CHECK(capabilities["shapes"] == json{"none", "chain", "tree"});
+  CHECK(capabilities["shapes"] == json{"none", "chain", "tree", "auto"});
   CHECK(capabilities["acceptance"] == json{"greedy", "sampling", "replay"});
   CHECK(capabilities["max_batch"] == 6);
   CHECK(capabilities["trace"] == json{"none", "rounds", "tokens"});

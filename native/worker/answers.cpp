@@ -40,6 +40,20 @@ json identity_of(const LoadedModel& loaded) {
           {"content_hash", loaded.content_hash()}};
 }
 
+json answer_to_choice(const decode::ShapeHistory& history) {
+  json switches = json::array();
+  for (const decode::ShapeSwitch& entry : history.switches) {
+    switches.push_back({{"round", entry.round},
+                        {"from", entry.from},
+                        {"to", entry.to},
+                        {"predicted_speedup", entry.predicted_speedup}});
+  }
+  return {{"predicted_speedup", history.predicted_speedup},
+          {"measured_speedup", history.measured_speedup},
+          {"calibration_s", history.calibration_s},
+          {"switches", switches}};
+}
+
 }  // namespace
 
 json answer_to_load(std::span<const std::unique_ptr<LoadedModel>> models) {
@@ -87,6 +101,7 @@ json answer_to_run(const decode::RunResult& result) {
                  {"wall_s", result.wall_s},
                  {"decode_s", result.decode_s},
                  {"memory", {{"peak_bytes", core::peak_memory()}}}};
+  if (result.shape_choice) answer["shape_choice"] = answer_to_choice(*result.shape_choice);
   if (result.levels) {
     answer["levels"] = {{"request", result.levels->request},
                         {"drafted", result.levels->drafted},

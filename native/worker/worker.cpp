@@ -185,10 +185,13 @@ nlohmann::json Worker::run(Fields& fields) {
     drafter =
         request.method.make_drafter({model, request.job.batch_size, drafters, *inner_acceptance});
   }
+  std::optional<decode::ShapeChooser> chooser;
+  if (!request.method.candidates.empty()) chooser.emplace(request.method.candidates);
   return answer_to_run(
       decode::decode({.model = model,
                       .precision = request.method.precision,
                       .shape = request.method.shape,
+                      .chooser = chooser ? &*chooser : nullptr,
                       .drafter = drafter.get(),
                       .acceptance = *acceptance,
                       .prefill_cache = request.share_prefill ? &held.prefill : nullptr,
