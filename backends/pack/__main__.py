@@ -1,4 +1,4 @@
-"""Command line: python -m backends.pack import | demo | gguf | info."""
+"""Command line: python -m backends.pack import | head | demo | gguf | info."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from backends.pack.demo import GGUF, PACKED, WHEEL, pack_demo
 from backends.pack.errors import CheckpointError
 from backends.pack.gguf_import import pack_gguf
+from backends.pack.head_import import pack_head
 from backends.pack.hf_import import pack_checkpoint
 from backends.pack.packed import PackedFile
 
@@ -50,7 +51,27 @@ def _parser() -> argparse.ArgumentParser:
         "Q6_K matrices are rounded to f16; other types are refused by name.",
     )
     gguf.add_argument("file", type=Path, help="the GGUF file")
-    for parser_with_output in (checkpoint, gguf):
+    head = commands.add_parser(
+        "head",
+        help="pack a draft head (EAGLE-1, EAGLE-2, EAGLE-3, speculators) for a packed model",
+        description="Writes --out: the head with its target's content hash, beside which alone "
+        "it drafts. docs/drafters.md has the layouts.",
+    )
+    head.add_argument(
+        "file", metavar="CHECKPOINT", type=Path, help="its folder, or one weight file in it"
+    )
+    head.add_argument(
+        "--target", type=Path, required=True, help="the packed model that it was trained for"
+    )
+    head.add_argument(
+        "--taps",
+        type=int,
+        nargs="+",
+        metavar="STATE",
+        help="the target's states that it reads: t is in front of layer t. Default: what the "
+        "checkpoint says, or its layout's own choice",
+    )
+    for parser_with_output in (checkpoint, gguf, head):
         parser_with_output.add_argument(
             *("--out", "--output"), type=Path, required=True, help="the packed file to write (.sqm)"
         )
@@ -74,7 +95,7 @@ def _print_packed(path: Path, metadata: dict[str, Any]) -> None:
     )
     for note in metadata["source"].get("notes", []):
         print(f"Note: {note}")
-    if metadata["tokenizer"] is None:
+    if metadata["tokenizer"] is None and "target" not in metadata:
         print("The checkpoint has no tokenizer that can be packed: give prompts as token_ids.")
 
 
@@ -106,6 +127,11 @@ def main(arguments: list[str] | None = None) -> int:
             _print_packed(*pack_demo(options.folder))
         elif options.command == "info":
             _info(options.file)
+        elif options.command == "head":
+            head = pack_head(
+                options.file, options.target, options.out, taps=options.taps, name=options.name
+            )
+            _print_packed(options.out, head)
         else:
             gguf = options.command == "gguf" or options.file.suffix == ".gguf"
             pack = pack_gguf if gguf else pack_checkpoint

@@ -10,12 +10,15 @@ from typing import Any
 from backends.pack.errors import CheckpointError
 from backends.pack.files import file_sha256
 from backends.pack.safetensors_file import StoredTensor, read_safetensors
+from backends.pack.torch_file import read_torch
 
 _INDEX = "model.safetensors.index.json"
+_TORCH = "pytorch_model.bin"
+_NOT_PLAIN = "no plain Llama, Mistral, Qwen2 or Qwen3 has such a tensor"
 
 
 class Checkpoint:
-    """A folder with config.json and safetensors files, or one safetensors file in such a folder.
+    """A folder with config.json and safetensors files (or pytorch_model.bin), or one such file.
 
     Raises CheckpointError where a file or a shard is missing or damaged, and where the index and
     the shards contradict each other.
@@ -32,7 +35,8 @@ class Checkpoint:
         self.files = [self.path] if single else self._files()
         self.tensors: dict[str, StoredTensor] = {}
         for file in self.files:
-            for name, tensor in read_safetensors(file).items():
+            read = read_torch if file.suffix == ".bin" else read_safetensors
+            for name, tensor in read(file).items():
                 if name in self.tensors:
                     raise CheckpointError(
                         file, f"it also stands in {self.tensors[name].path.name}.", name
@@ -61,12 +65,10 @@ class Checkpoint:
         """Count a tensor that carries nothing as taken."""
         self._taken.add(name)
 
-    def refuse_others(self) -> None:
+    def refuse_others(self, why: str = _NOT_PLAIN) -> None:
         """Raise CheckpointError where a tensor was neither taken nor ignored."""
         for name in sorted(self.tensors.keys() - self._taken):
-            raise self.tensors[name].error(
-                "it is unsupported: no plain Llama, Mistral, Qwen2 or Qwen3 has such a tensor."
-            )
+            raise self.tensors[name].error(f"it is unsupported: {why}.")
 
     def json(self, name: str) -> dict[str, Any]:
         """The JSON object in a file of the folder. Raises CheckpointError where there is none."""
@@ -110,8 +112,10 @@ class Checkpoint:
                     f"it is missing, and the folder has {len(files)} safetensors files. "
                     "Name the one to pack.",
                 )
+            if not files and (self.folder / _TORCH).exists():
+                return [self.folder / _TORCH]
             if not files:
-                raise CheckpointError(self.folder, "it has no safetensors file.")
+                raise CheckpointError(self.folder, f"it has no safetensors file and no {_TORCH}.")
             return files
         self._index = self._weight_map(index)
         files = [self.folder / name for name in sorted(set(self._index.values()))]

@@ -28,19 +28,19 @@ class HfConfig:
     notes: list[str] = field(default_factory=list)
 
 
-def read_config(checkpoint: Checkpoint) -> HfConfig:
-    """Dimensions of a Llama, Mistral, Qwen2 or Qwen3.
+def read_config(checkpoint: Checkpoint, table: dict[str, Any] | None = None) -> HfConfig:
+    """Dimensions of a Llama, Mistral, Qwen2 or Qwen3; `table` is a part of config.json to read.
 
     Reads both spellings of the rotary embedding (`rope_theta` and `rope_scaling`, and
     transformers 5's `rope_parameters`). Raises CheckpointError for another architecture, a missing
     dimension, and what the packed format cannot say.
     """
-    return _Reader(checkpoint).read()
+    return _Reader(checkpoint, checkpoint.config if table is None else table).read()
 
 
 class _Reader:
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.config = checkpoint.config
+    def __init__(self, checkpoint: Checkpoint, table: dict[str, Any]) -> None:
+        self.config = table
         self.path = checkpoint.folder / "config.json"
         self.notes: list[str] = []
 
