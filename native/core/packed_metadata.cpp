@@ -3,6 +3,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "core/hadamard.h"
+
 namespace specquant::core {
 namespace {
 
@@ -86,6 +88,13 @@ HeadTarget target_of(const json& metadata) {
   return target;
 }
 
+void require_hadamard(const char* part, int width) {
+  if (hadamard_of(width)) return;
+  throw std::invalid_argument("'hadamard' lists '" + std::string(part) +
+                              "', but there is no Hadamard transform of its " +
+                              std::to_string(width) + " inputs");
+}
+
 void read_hadamard(const json& metadata, PackedMetadata& out) {
   const auto found = metadata.find("hadamard");
   if (found == metadata.end()) return;
@@ -99,6 +108,8 @@ void read_hadamard(const json& metadata, PackedMetadata& out) {
       throw std::invalid_argument("'hadamard' may list 'down' and 'o', not " + part.dump());
     }
   }
+  if (out.hadamard_down) require_hadamard("down", out.shape.intermediate);
+  if (out.hadamard_o) require_hadamard("o", out.shape.heads * out.shape.head_dim);
 }
 
 int reduced_rows(const json& described) {
@@ -232,10 +243,11 @@ std::vector<ExpectedTensor> expected_tensors(const PackedMetadata& metadata,
     matrix(prefix + "down", hidden, shape.intermediate);
     vector(prefix + "attn_norm", hidden, eagle2 && first);
     vector(prefix + "mlp_norm", hidden);
-    vector(prefix + "qkv_bias", qkv, true);
-    const bool normed = described.contains(prefix + "q_norm");
-    vector(prefix + "q_norm", shape.head_dim, !normed);
-    if (normed) vector(prefix + "k_norm", shape.head_dim);
+    if (described.contains("layers.0.qkv_bias")) vector(prefix + "qkv_bias", qkv);
+    if (described.contains("layers.0.q_norm")) {
+      vector(prefix + "q_norm", shape.head_dim);
+      vector(prefix + "k_norm", shape.head_dim);
+    }
   }
   return all;
 }

@@ -57,7 +57,8 @@ struct ExpectedTensor {
   bool optional = false;
 };
 
-// `described` is the table of tensors in the metadata: some tensors follow from others being there.
+// `described` is the table of tensors in the metadata: some tensors follow from others being there,
+// and what the first layer has of optional ones, all have.
 std::vector<ExpectedTensor> expected_tensors(const PackedMetadata& metadata,
                                              const nlohmann::json& described);
 

@@ -26,6 +26,15 @@ struct LogSumPart {
   float sum = 0.0F;
 };
 
+// out = H·x of core/hadamard.h, over order · power values, in three different places.
+struct HadamardTask {
+  const int8_t* signs = nullptr;  // [order][order]
+  int order = 1, power = 1;
+  const float* x = nullptr;
+  float* scratch = nullptr;
+  float* out = nullptr;
+};
+
 struct FloatKernels {
   // out = x / sqrt(mean(x²) + epsilon) · weight, over `size` values, a multiple of 16.
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int size, float* out);
@@ -41,6 +50,8 @@ struct FloatKernels {
 
   // Adds `size` logits, of the tokens from `first_token` on, to a list.
   void (*add_to_top)(const float* logits, int size, int32_t first_token, TopList& top);
+
+  void (*hadamard)(const HadamardTask& task);
 
   LogSumPart (*log_sum_part)(const float* logits, int size);
 

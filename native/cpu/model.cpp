@@ -51,6 +51,13 @@ int checked_threads(const core::PackedFile& file, const core::PackedFile* target
   return threads == 0 ? available_cores() : threads;
 }
 
+// The matrices whose inputs are transformed, for the record.
+std::string transforms_of(const core::PackedMetadata& metadata) {
+  std::string matrices = metadata.hadamard_o ? "o" : "";
+  if (metadata.hadamard_down) matrices += matrices.empty() ? "down" : " and down";
+  return matrices;
+}
+
 const char* in_words(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::f32:
@@ -86,6 +93,7 @@ CpuModel::CpuModel(const core::PackedFile& file, std::span<const Precision> prec
                    const core::PackedFile* target)
     : shape_(file.shape()),
       draft_tokens_(file.draft_tokens()),
+      transforms_(transforms_of(file.metadata())),
       max_batch_(max_batch),
       max_context_(max_context),
       kernels_(table),
@@ -131,6 +139,7 @@ Proof CpuModel::proof(Precision precision) const {
     proof.compute_dtype += std::string(", head ") + in_words(set.head_input);
   }
   proof.compute_dtype += "; f32 sums";
+  if (!transforms_.empty()) proof.compute_dtype += "; f32 Hadamard transform before " + transforms_;
   return proof;
 }
 

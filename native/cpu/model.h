@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/packed_file.h"
@@ -50,6 +51,7 @@ class CpuModel final : public Model {
 
   const ModelShape shape_;
   const std::span<const int32_t> draft_tokens_;
+  const std::string transforms_;
   const int max_batch_, max_context_;
   const KernelTable& kernels_;
   ThreadPool pool_;

@@ -1,7 +1,6 @@
 #include "cpu/model_pass.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cpu/model_pieces.h"
 
@@ -18,6 +17,14 @@ bool worth_repeating(int rows, int threads) {
   return rows <= 4 || (rows <= kRowBlock && threads <= 4);
 }
 
+std::optional<core::Hadamard> transform_of(bool wanted, int width) {
+  return wanted ? core::hadamard_of(width) : std::nullopt;
+}
+
+int width_of(const std::optional<core::Hadamard>& transform) {
+  return transform ? transform->width() : 0;
+}
+
 }  // namespace
 
 Pass::Pass(const core::PackedMetadata& metadata, int max_context, const KernelTable& kernels,
@@ -30,6 +37,8 @@ Pass::Pass(const core::PackedMetadata& metadata, int max_context, const KernelTa
       pool_(pool),
       rotary_(core::rotary_frequencies(shape_.head_dim, shape_.rope_theta, metadata.rope_scaling),
               max_context),
+      attention_transform_(transform_of(metadata.hadamard_o, shape_.heads * shape_.head_dim)),
+      mlp_transform_(transform_of(metadata.hadamard_down, shape_.intermediate)),
       attention_width_(shape_.heads * shape_.head_dim),
       score_stride_((max_context + 31) / 32 * 32),
       inputs_(static_cast<std::size_t>(pool.size())),
@@ -44,7 +53,10 @@ Pass::Pass(const core::PackedMetadata& metadata, int max_context, const KernelTa
     widest = std::max(2 * shape_.hidden, shape_.feature_width);
     embedded_.resize(residual_.size());
   }
+  const int transformed = std::max(width_of(attention_transform_), width_of(mlp_transform_));
+  widest = std::max(widest, transformed);
   for (std::size_t thread = 0; thread < inputs_.size(); ++thread) {
+    inputs_[thread].scratch.resize(static_cast<std::size_t>(transformed));
     inputs_[thread].normed.resize(at(thread == 0 ? kPassRows : kRowBlock, widest));
     scores_[thread].resize(at(std::min(shape_.heads / shape_.kv_heads, 4), score_stride_));
     outputs_[thread].resize(at(kPassRows, kPieceOutputs));
@@ -114,6 +126,23 @@ void Pass::norm_and_pack(Member& member, const float* norm, PackedRows& packed) 
   });
 }
 
+void Pass::pack_rows(Member& member, const std::vector<float>& values, int width,
+                     const std::optional<core::Hadamard>& transform, PackedRows& packed) {
+  float* transformed = inputs(member).normed.data();
+  float* scratch = inputs_[static_cast<std::size_t>(member.index())].scratch.data();
+  prepare_rows(member, static_cast<int>(rows_.size()), [&](int begin, int end) {
+    if (!transform) {
+      kernels_.pack(values.data(), width, begin, end, packed);
+      return;
+    }
+    for (int row = begin; row < end; ++row) {
+      floats_.hadamard({transform->signs.data(), transform->order, transform->power,
+                        values.data() + at(row, width), scratch, transformed + at(row, width)});
+    }
+    kernels_.pack(transformed, width, begin, end, packed);
+  });
+}
+
 void Pass::layers(Member& member) {
   const int rows = static_cast<int>(rows_.size());
   Inputs& input = inputs(member);
@@ -156,9 +185,7 @@ void Pass::layers(Member& member) {
     attention(member, index);
     member.barrier();
 
-    prepare_rows(member, rows, [&](int begin, int end) {
-      kernels_.pack(attention_.data(), attention_width_, begin, end, input.attention);
-    });
+    pack_rows(member, attention_, attention_width_, attention_transform_, input.attention);
     accumulate(layer.o, input.attention);
 
     norm_and_pack(member, layer.mlp_norm, input.hidden);
@@ -174,9 +201,7 @@ void Pass::layers(Member& member) {
                  });
     member.barrier();
 
-    prepare_rows(member, rows, [&](int begin, int end) {
-      kernels_.pack(mlp_.data(), shape_.intermediate, begin, end, input.mlp);
-    });
+    pack_rows(member, mlp_, shape_.intermediate, mlp_transform_, input.mlp);
     accumulate(layer.down, input.mlp);
   }
   keep_features(member, shape_.layers);
@@ -192,93 +217,6 @@ void Pass::keep_features(const Member& member, int tap) {
                 features_->place(rows_[row].feature_row, index));
     }
   }
-}
-
-void Pass::add_bias_and_normalize(const LayerWeights& layer, int tile_begin, int tile_end,
-                                  float* outputs) const {
-  const int width = (tile_end - tile_begin) * kTileRows;
-  const int head_dim = shape_.head_dim;
-  for (int row = 0; row < static_cast<int>(rows_.size()); ++row) {
-    float* values = outputs + at(row, kPieceOutputs);
-    if (layer.qkv_bias != nullptr) {
-      const float* bias = layer.qkv_bias + at(tile_begin, kTileRows);
-      for (int i = 0; i < width; ++i) values[i] += bias[i];
-    }
-    if (layer.q_norm == nullptr) continue;
-    for (int start = 0; start < width; start += head_dim) {
-      const int head = (tile_begin * kTileRows + start) / head_dim;
-      if (head >= shape_.heads + shape_.kv_heads) break;
-      floats_.rms_norm(values + start, head < shape_.heads ? layer.q_norm : layer.k_norm,
-                       shape_.norm_epsilon, head_dim, values + start);
-    }
-  }
-}
-
-// Takes tiles of queries, keys and values to their places: rotated queries to query_, rotated keys
-// and values to the cache. A tile lies within one head.
-void Pass::place_heads(int layer, int tile_begin, int tile_end, const float* outputs) {
-  const int head_dim = shape_.head_dim;
-  for (int row = 0; row < static_cast<int>(rows_.size()); ++row) {
-    const PassRow& place = rows_[row];
-    const float* cosine = rotary_.cosine(place.position);
-    const float* sine = rotary_.sine(place.position);
-    for (int tile = tile_begin; tile < tile_end; ++tile) {
-      const float* values = outputs + at(row, kPieceOutputs) + at(tile - tile_begin, kTileRows);
-      const int head = tile * kTileRows / head_dim;
-      const int dimension = tile * kTileRows % head_dim;
-      if (head < shape_.heads) {
-        floats_.rotate(values, cosine + dimension / 2, sine + dimension / 2,
-                       query_.data() + at(row, attention_width_) + at(tile, kTileRows));
-      } else if (head < shape_.heads + shape_.kv_heads) {
-        float rotated[kTileRows];
-        uint16_t halves[kTileRows];
-        floats_.rotate(values, cosine + dimension / 2, sine + dimension / 2, rotated);
-        floats_.round_to_f16(rotated, halves);
-        uint16_t* key =
-            &cache_.key(place.slot, layer, head - shape_.heads, place.cache_index, dimension);
-        for (int i = 0; i < kTileRows; ++i) key[i * kKeyBlock] = halves[i];
-      } else {
-        const int value_head = head - shape_.heads - shape_.kv_heads;
-        floats_.round_to_f16(
-            values, &cache_.value(place.slot, layer, value_head, place.cache_index, dimension));
-      }
-    }
-  }
-}
-
-void Pass::attention(Member& member, int layer) {
-  const int group = shape_.heads / shape_.kv_heads;
-  const int rows = static_cast<int>(rows_.size());
-  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
-  // Query heads are handed out by whole key-value heads, which they share; but one row has too few
-  // of those to keep the threads equally busy.
-  const int grain = rows == 1 ? (shape_.heads + member.size() - 1) / member.size() : group;
-  member.share(shape_.heads * rows, grain, [&](int begin, int end) {
-    for (int next = begin; next < end;) {
-      const int key_head = next / group / rows;
-      const int row = next / group % rows;
-      const int first = next % group;
-      const int count = std::min(end - next, group - first);
-      next += count;
-      const std::size_t start =
-          at(row, attention_width_) + at(key_head * group + first, shape_.head_dim);
-      const PassRow& place = rows_[static_cast<std::size_t>(row)];
-      AttentionTask task;
-      task.query = query_.data() + start;
-      task.keys = cache_.keys(place.slot, layer, key_head);
-      task.values = cache_.values(place.slot, layer, key_head);
-      task.heads = count;
-      task.head_dim = shape_.head_dim;
-      task.prefix = place.prefix;
-      task.base = place.trunk;
-      task.ancestors = place.ancestors;
-      task.scale = scale;
-      task.scores = scores_[static_cast<std::size_t>(member.index())].data();
-      task.score_stride = score_stride_;
-      task.out = attention_.data() + start;
-      floats_.attend(task);
-    }
-  });
 }
 
 void Pass::head(Member& member) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "core/hadamard.h"
 #include "core/packed_metadata.h"
 #include "cpu/elementwise.h"
 #include "cpu/kernels.h"
@@ -56,6 +58,7 @@ class Pass {
     PackedRows joined;           // of draft heads: embedding and feature side by side
     PackedRows target_features;  // eagle3
     std::vector<float> normed;   // [row][...], the widest of the above that is computed
+    std::vector<float> scratch;  // of a Hadamard transform
   };
 
   // model_pass_input.cpp: the residual stream in front of the first layer.
@@ -67,11 +70,12 @@ class Pass {
 
   void prepare_inputs();
   void layers(Member& member);
-  void attention(Member& member, int layer);
-  // These two take the outputs of a piece of qkv.
+  // model_pass_attention.cpp; the first two take the outputs of a piece of qkv.
   void add_bias_and_normalize(const LayerWeights& layer, int tile_begin, int tile_end,
                               float* outputs) const;
   void place_heads(int layer, int tile_begin, int tile_end, const float* outputs);
+  void attention(Member& member, int layer);
+
   void head(Member& member);
   // Keeps the residual stream where `tap` is wanted. Nobody may change it before the next barrier.
   void keep_features(const Member& member, int tap);
@@ -90,6 +94,9 @@ class Pass {
     member.barrier();
   }
   void norm_and_pack(Member& member, const float* norm, PackedRows& packed);
+  // Packs `width` values a row, after their Hadamard transform where there is one.
+  void pack_rows(Member& member, const std::vector<float>& values, int width,
+                 const std::optional<core::Hadamard>& transform, PackedRows& packed);
   // The norm of a row of the residual stream, or the row itself where the model has no norm there.
   void normalize(int row, const float* norm, float* out) const;
 
@@ -100,6 +107,7 @@ class Pass {
   KvCache& cache_;
   ThreadPool& pool_;
   RotaryTable rotary_;
+  const std::optional<core::Hadamard> attention_transform_, mlp_transform_;  // in front of o, down
   int attention_width_ = 0, score_stride_ = 0;
 
   std::vector<Inputs> inputs_;               // one a thread

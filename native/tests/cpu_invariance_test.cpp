@@ -157,6 +157,33 @@ TEST_CASE("8-bit weights and an untied 16-bit head are shape invariant too") {
   }
 }
 
+TEST_CASE("biases, norms of heads and transforms are shape invariant too") {
+  for (const reference::RandomModelSpec& spec :
+       {reference::biased_spec(), reference::normed_heads_spec(), reference::transformed_spec()}) {
+    CAPTURE(spec.seed);
+    const RandomModel random(spec);
+    std::mt19937 source(16);
+    const Tokens tokens = random_tokens(70, source);
+    for (const Precision precision : kPrecisions) {
+      const auto model = build(random, 2);
+      const std::vector<Row> plain = one_by_one(*model, precision, 0, tokens);
+      for (const int n : {2, 5, 17, 33, 64}) {
+        const Rows rows{0, 70 - n, std::span(tokens).last(n), {}};
+        const std::vector<Row> together = forward(*model, precision, {rows});
+        CHECK(std::equal(together.begin(), together.end(), plain.begin() + (70 - n)));
+      }
+      for (const char* isa : {"scalar", "avx2", "avx512"}) {
+        if (kernels(isa) == nullptr) continue;
+        if (precision == Precision::bf16 && kernels(isa)->native_bf16 != kernels().native_bf16) {
+          continue;
+        }
+        const auto other = build(random, 3, *kernels(isa));
+        CHECK(forward(*other, precision, {{1, 0, tokens, {}}}) == plain);
+      }
+    }
+  }
+}
+
 TEST_CASE("a prompt of many passes equals its tokens one at a time") {
   const RandomModel random(reference::small_spec());
   const auto model = build(random, 2);

@@ -1,12 +1,15 @@
 // The parts of the CPU model: thread pool, logit results, float kernels.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "core/hadamard.h"
+#include "core/rotary.h"
 #include "cpu/bandwidth.h"
 #include "cpu/elementwise.h"
 #include "cpu/kernels.h"
@@ -122,6 +125,80 @@ TEST_CASE("best tokens have valid ids even where the logits are not numbers") {
     results.take(1, 0, 0, logits.data(), 100);
     results.finish();
     for (const TopEntry& entry : results.top(0)) CHECK((entry.token >= 0 && entry.token < 200));
+  }
+}
+
+TEST_CASE("Llama 3.1's rotary frequencies are those that transformers computes") {
+  // ROPE_INIT_FUNCTIONS["llama3"] of transformers 5.17 for heads of 128, theta 500000.
+  const core::RopeScaling scaling{core::RopeScaling::Kind::llama3, 8.0, 1.0, 4.0, 8192};
+  const auto found = core::rotary_frequencies(128, 500000.0, scaling);
+  const std::pair<int, double> want[] = {{0, 1.0},
+                                         {1, 0.8146172165870667},
+                                         {20, 0.016560440883040428},
+                                         {28, 0.0032114461064338684},
+                                         {29, 0.0021665706299245358},
+                                         {31, 0.0008567514596506953},
+                                         {33, 0.0003126936499029398},
+                                         {36, 7.784655463183299e-05},
+                                         {63, 3.068925877869333e-07}};
+  REQUIRE(found.size() == 64);
+  for (const auto& [pair, value] : want) {
+    CHECK(found[pair] == doctest::Approx(value).epsilon(2e-6));  // it computes in f32
+  }
+}
+
+TEST_CASE("Paley's matrices are Hadamard matrices, in the rows that the Python side has") {
+  for (const int width : {12, 48, 80, 112, 144, 176, 240, 304, 592}) {
+    const core::Hadamard h = core::hadamard_of(width).value();
+    REQUIRE((h.order * h.power == width && h.order % 4 == 0));
+    for (int i = 0; i < h.order; ++i) {
+      for (int j = 0; j < h.order; ++j) {
+        int product = 0;
+        for (int k = 0; k < h.order; ++k) {
+          product += h.signs[i * h.order + k] * h.signs[j * h.order + k];
+        }
+        CHECK(product == (i == j ? h.order : 0));
+      }
+    }
+  }
+  const auto row = [](int width, int index) {
+    const core::Hadamard h = core::hadamard_of(width).value();
+    std::string text;
+    for (int j = 0; j < h.order; ++j) text += h.signs[index * h.order + j] > 0 ? '+' : '-';
+    return text;
+  };
+  CHECK(row(12, 1) == "-+-+---+++-+");
+  CHECK(row(12, 11) == "--+---+++-++");
+  CHECK(row(28, 1) == "--+-+-+-+-+-+-+-+-+-+-+-+-+-");
+  CHECK(row(28, 27) == "+-+--++-+--+-+-+-++-+--++---");
+  // 9 has no Hadamard matrix, 184 = 8·23 needs order 92, which Paley's fields do not give.
+  for (const int width : {0, -4, 3, 9, 18, 184}) CHECK_FALSE(core::hadamard_of(width).has_value());
+}
+
+TEST_CASE("a Hadamard transform is the product with its dense matrix, bitwise on all processors") {
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  for (const int width : {1, 16, 64, 48, 576, 896, 1536, 4864}) {
+    CAPTURE(width);
+    const core::Hadamard h = core::hadamard_of(width).value();
+    std::vector<float> x(static_cast<std::size_t>(width));
+    for (float& value : x) value = normal(random);
+    std::vector<float> first;
+    for (const auto& [isa, table] : tables()) {
+      std::vector<float> scratch(x.size()), y(x.size());
+      table->hadamard({h.signs.data(), h.order, h.power, x.data(), scratch.data(), y.data()});
+      if (first.empty()) first = y;
+      CHECK(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)) == 0);
+    }
+    for (int i = 0; i < width; i += 1 + width / 200) {
+      double want = 0.0;
+      for (int j = 0; j < width; ++j) {
+        const int ones = std::popcount(static_cast<unsigned>((i % h.power) & (j % h.power)));
+        const double sign = h.signs[i / h.power * h.order + j / h.power];
+        want += (ones % 2 == 0 ? sign : -sign) * x[j] / std::sqrt(width);
+      }
+      CHECK(std::fabs(first[i] - want) < 2e-6);
+    }
   }
 }
 

@@ -42,6 +42,40 @@ inline RandomModelSpec small_spec() {
   return spec;
 }
 
+// A small sister of Qwen2: biases, seven query heads a key-value head, a width that is not that of
+// the heads.
+inline RandomModelSpec biased_spec() {
+  RandomModelSpec spec = small_spec();
+  spec.shape.heads = 14;
+  spec.shape.hidden = 96;
+  spec.qkv_bias = true;
+  spec.seed = 11;
+  return spec;
+}
+
+// Of Qwen3: norms of each head of q and k, heads wider than the model; and Llama 3.1's positions.
+inline RandomModelSpec normed_heads_spec() {
+  RandomModelSpec spec = small_spec();
+  spec.shape.head_dim = 80;
+  spec.head_norms = true;
+  spec.more_metadata["rope_scaling"] = {{"type", "llama3"},
+                                        {"factor", 8.0},
+                                        {"low_freq_factor", 1.0},
+                                        {"high_freq_factor", 4.0},
+                                        {"original_max_position", 64}};
+  spec.seed = 12;
+  return spec;
+}
+
+// Rotated: Hadamard transforms of both kinds, and positions stretched evenly.
+inline RandomModelSpec transformed_spec() {
+  RandomModelSpec spec = small_spec();
+  spec.more_metadata["hadamard"] = {"down", "o"};
+  spec.more_metadata["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  spec.seed = 13;
+  return spec;
+}
+
 class RandomModel {
  public:
   explicit RandomModel(const RandomModelSpec& spec);

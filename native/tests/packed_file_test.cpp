@@ -255,6 +255,129 @@ TEST_CASE("an engine for plain Llamas names what it cannot serve") {
              "'hadamard'");
 }
 
+TEST_CASE("positions and transforms are read, or refused by what is wrong with them") {
+  const auto with = [](const char* key, const nlohmann::json& value) {
+    return verdict_after([&](PackedParts& parts) { parts.metadata[key] = value; });
+  };
+  const nlohmann::json llama3 = {{"type", "llama3"},
+                                 {"factor", 8.0},
+                                 {"low_freq_factor", 1.0},
+                                 {"high_freq_factor", 4.0},
+                                 {"original_max_position", 8192}};
+  CHECK(with("rope_scaling", nullptr).empty());
+  CHECK(with("rope_scaling", llama3).empty());
+  CHECK(with("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}).empty());
+  check_says(with("rope_scaling", 2), "'rope_scaling' is not an object");
+  check_says(with("rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}),
+             "'rope_scaling' has the type 'yarn'");
+  check_says(with("rope_scaling", {{"type", "linear"}, {"factor", -2.0}}), "'factor'");
+  for (const auto& [key, value] : llama3.items()) {
+    nlohmann::json less = llama3;
+    less.erase(key);
+    check_says(with("rope_scaling", less), "'" + key + "' is missing");
+  }
+  nlohmann::json swapped = llama3;
+  swapped["low_freq_factor"] = 4.0;
+  check_says(with("rope_scaling", swapped), "'high_freq_factor' is not above");
+
+  CHECK(with("hadamard", {"o"}).empty());  // 64 inputs
+  CHECK(with("hadamard", {"down"}).empty());
+  check_says(with("hadamard", "down"), "'hadamard' is not a list");
+  check_says(with("hadamard", {"qkv"}), "'hadamard' may list 'down' and 'o', not \"qkv\"");
+  check_says(verdict_after([](PackedParts& parts) {
+               parts.metadata["hadamard"] = {"down"};
+               parts.metadata["intermediate_size"] = 736;  // 23 · 32 needs order 92
+             }),
+             "there is no Hadamard transform of its 736 inputs");
+}
+
+TEST_CASE("optional tensors stand in every layer or in none, in their shape") {
+  const auto with = [](const std::function<void(PackedParts&)>& add) { return verdict_after(add); };
+  CHECK(with([](PackedParts& parts) {
+          for (const std::string layer : {"layers.0.", "layers.1."}) {
+            parts.add(layer + "qkv_bias", "f32", 128, 1, 0);
+            parts.add(layer + "q_norm", "f32", 32, 1, 0);
+            parts.add(layer + "k_norm", "f32", 32, 1, 0);
+          }
+        }).empty());
+  check_says(with([](PackedParts& p) { p.add("layers.0.qkv_bias", "f32", 128, 1, 0); }),
+             "tensor 'layers.1.qkv_bias': it is missing");
+  check_says(with([](PackedParts& p) { p.add("layers.1.qkv_bias", "f32", 128, 1, 0); }),
+             "tensor 'layers.1.qkv_bias' does not belong");
+  check_says(with([](PackedParts& p) { p.add("layers.0.q_norm", "f32", 32, 1, 0); }),
+             "tensor 'layers.0.k_norm': it is missing");
+  check_says(with([](PackedParts& p) { p.add("layers.0.qkv_bias", "f32", 64, 1, 0); }),
+             "tensor 'layers.0.qkv_bias': it is 64 x 1");
+}
+
+// A head of one layer for a target of width 64, with every tensor of its own.
+struct HeadParts : PackedParts {
+  explicit HeadParts(bool eagle3) {
+    metadata["architecture"] = eagle3 ? "eagle3" : "eagle2";
+    metadata["num_layers"] = 1;
+    metadata["tied_head"] = false;
+    metadata["target"] = {{"content_hash", "t"},
+                          {"hidden_size", 64},
+                          {"num_layers", 4},
+                          {"taps", eagle3 ? nlohmann::json{0, 2, 5} : nlohmann::json{5}}};
+    for (const char* part : {"qkv", "o", "gate_up", "down", "attn_norm", "mlp_norm"}) {
+      drop(std::string("layers.1.") + part);
+    }
+    if (eagle3) {
+      drop("layers.0.qkv");
+      add("layers.0.qkv", "affine4", 128, 128, 64);
+      add("feature_fc", "affine4", 64, 192, 64);
+      add("embed_norm", "f32", 64, 1, 0);
+    } else {
+      add("fc", "affine4", 64, 128, 64);
+    }
+  }
+  void drop(const std::string& name) {
+    metadata["tensors"].erase(name);
+    tensors.erase(name);
+  }
+};
+
+TEST_CASE("draft heads are read, and refused where they do not hang together") {
+  const auto with = [](bool eagle3, const std::function<void(HeadParts&)>& spoil) {
+    HeadParts parts(eagle3);
+    spoil(parts);
+    return verdict(parts.bytes());
+  };
+  const auto nothing = [](HeadParts&) {};
+  CHECK(with(false, nothing).empty());
+  CHECK(with(true, nothing).empty());
+  CHECK(with(false, [](HeadParts& p) {
+          for (const char* name : {"head", "final_norm", "layers.0.attn_norm"}) p.drop(name);
+        }).empty());
+  CHECK(with(true, [](HeadParts& p) { p.drop("head"); }).empty());
+  check_says(with(true, [](HeadParts& p) { p.drop("final_norm"); }), "'final_norm': it is missing");
+  check_says(with(true, [](HeadParts& p) { p.drop("embed_norm"); }), "'embed_norm': it is missing");
+  check_says(with(false, [](HeadParts& p) { p.drop("fc"); }), "tensor 'fc': it is missing");
+  check_says(with(false, [](HeadParts& p) { p.metadata.erase("target"); }), "'target' is missing");
+  check_says(with(false, [](HeadParts& p) { p.metadata["target"]["taps"] = {6}; }), "'taps'");
+  check_says(with(false,
+                  [](HeadParts& p) {
+                    p.metadata["target"]["taps"] = {0, 5};
+                  }),
+             "an eagle2 head takes one tap of a target as wide as itself");
+  check_says(with(true, [](HeadParts& p) { p.metadata["target"]["taps"] = {5}; }),
+             "as wide as the eagle3 head's own");
+  check_says(with(true,
+                  [](HeadParts& p) {
+                    p.metadata["target"]["taps"] = {0, 5};
+                  }),
+             "tensor 'feature_fc': it is 64 x 192 of kind affine4 where the model needs 64 x 128");
+  check_says(with(true, [](HeadParts& p) { p.metadata["tied_head"] = true; }),
+             "'tied_head' is true for a draft head");
+
+  const AlignedBytes bytes(HeadParts(true).bytes());
+  const PackedFile file(bytes.view(), "tiny.packed");
+  CHECK(file.shape().feature_width == 192);
+  CHECK(file.metadata().target->taps == std::vector{0, 2, 5});
+  CHECK(file.metadata().target->content_hash == "t");
+}
+
 TEST_CASE("random damage leads to typed errors alone") {
   std::mt19937 random(1);
   const std::string whole = PackedParts().bytes();

@@ -1,8 +1,10 @@
 #include "tests/reference_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "core/hadamard.h"
 #include "cpu/half.h"
 
 namespace specquant::cpu::reference {
@@ -54,6 +56,20 @@ void rotate(double* head, const core::PackedFile& file, int position) {
     head[2 * pair] = a * std::cos(angle) - b * std::sin(angle);
     head[2 * pair + 1] = a * std::sin(angle) + b * std::cos(angle);
   }
+}
+
+// H·x with the whole matrix (H_m ⊗ H_2^k) / √width, for the model's matrices that have it.
+Vector transformed(const Vector& x) {
+  const core::Hadamard h = core::hadamard_of(static_cast<int>(x.size())).value();
+  Vector y(x.size(), 0.0);
+  for (int i = 0; i < h.width(); ++i) {
+    for (int j = 0; j < h.width(); ++j) {
+      const int small = h.signs[i / h.power * h.order + j / h.power];
+      const int ones = std::popcount(static_cast<unsigned>((i % h.power) & (j % h.power)));
+      y[i] += (ones % 2 == 0 ? small : -small) * x[j] / std::sqrt(h.width());
+    }
+  }
+  return y;
 }
 
 struct LayerCache {
@@ -199,6 +215,7 @@ Vector logits_of(const RandomModel& model, const Vector& x) {
 Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tokens,
                           const Rounding& rounding, const std::vector<Vector>& features) {
   const ModelShape& s = model.shape();
+  const core::PackedMetadata& metadata = model.file().metadata();
   const int query_width = s.heads * s.head_dim;
   const int key_width = s.kv_heads * s.head_dim;
   const auto kv = [&](double x) { return rounding.kv_f16 ? f16(x) : x; };
@@ -228,7 +245,8 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       LayerCache& cache = caches[static_cast<std::size_t>(layer)];
       cache.keys.push_back(key);
       cache.values.push_back(value);
-      add(x, layer_product("o", attention(s, qkv, cache)));
+      const Vector attended = attention(s, qkv, cache);
+      add(x, layer_product("o", metadata.hadamard_o ? transformed(attended) : attended));
 
       const Vector gate_up = layer_product("gate_up", normalized_by(model, prefix + "mlp_norm", x));
       Vector hidden(static_cast<std::size_t>(s.intermediate));
@@ -237,7 +255,7 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
         const double up = gate_up[i / 16 * 32 + 16 + i % 16];
         hidden[i] = gate / (1.0 + std::exp(-gate)) * up;
       }
-      add(x, layer_product("down", hidden));
+      add(x, layer_product("down", metadata.hadamard_down ? transformed(hidden) : hidden));
     }
     const Vector last = normalized_by(model, "final_norm", x);
     all.logits.push_back(logits_of(model, rounded(last, rounding.head_input)));
