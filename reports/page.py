@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from reports import background, curves, money, tables
+from reports import background, categories, curves, hierarchy, money, tables, trees
 from reports.figures.acceptance import acceptance_figure
 from reports.figures.cost import cost_figure
 from reports.figures.curves import curve_figure
@@ -22,9 +22,11 @@ from reports.source import Results, as_interval, as_number
 from reports.verdict import RECOMMENDING, read_verdict
 
 SECTIONS = (
-    "three_way", "speedup", "interaction", "drafting", "quality", "money", "failures", "methods",
-    "curves", "background", "environment", "glossary",
+    "three_way", "speedup", "interaction", "drafting", "trees", "hierarchy", "categories",
+    "quality", "money", "failures", "methods", "curves", "background", "environment", "glossary",
 )  # fmt: skip
+OPTIONAL = ("trees", "hierarchy", "categories")
+"""Sections that are there only where something of theirs was measured."""
 DRAWN_GROUPS = 6
 """Groups that get figures of their own; the tables hold them all."""
 DEFAULT_MIN_EFFECT = 0.02
@@ -52,9 +54,21 @@ def page_context(results: Results, t: Language) -> dict[str, Any]:
     min_effect = DEFAULT_MIN_EFFECT if min_effect is None else min_effect
     cost = mapping(summary.get("cost")) or mapping(results.config.get("cost"))
     drawn = names[:DRAWN_GROUPS]
+    labels = {
+        place: label
+        for name in names
+        for place, label in tables.labels_of([m for m in methods if m.group == name]).items()
+    }
+    optional = {
+        "trees": trees.tree_groups(summary, captions, t),
+        "hierarchy": hierarchy.hierarchy_groups(summary, captions, t),
+        "categories": categories.category_groups(summary, methods, captions, labels, t),
+    }
     return {
         "t": t,
-        "sections": SECTIONS,
+        "sections": [key for key in SECTIONS if key not in OPTIONAL or optional[key]],
+        **optional,
+        "auto": categories.auto_sentences(summary, t),
         "page": _page(results, methods, t),
         "verdict": read_verdict(results, methods, t),
         "groups": [
@@ -115,6 +129,9 @@ def _page(results: Results, methods: Sequence[Method], t: Language) -> dict[str,
     name = str(results.summary.get("name") or results.folder.name)
     meta = [t(f"page.{key}", value=text) for key in ("workload", "model", "device", "backend")
             if (text := values(key))]  # fmt: skip
+    instead_of = mapping(results.summary.get("workload")).get("instead_of")
+    if instead_of:
+        meta.append(t("page.instead_of", value=instead_of))
     if results.summary.get("created_at"):
         meta.append(t("page.date", value=results.summary["created_at"]))
     return {"name": name, "folder": results.folder.name, "meta": meta}
