@@ -1,4 +1,4 @@
-"""Command line: python -m backends.pack import | head | demo | gguf | info."""
+"""Command line: python -m backends.pack import | quantize | head | demo | gguf | info."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from backends.pack.calibration import calibration_texts
 from backends.pack.demo import GGUF, PACKED, WHEEL, pack_demo
 from backends.pack.errors import CheckpointError
 from backends.pack.gguf_import import pack_gguf
 from backends.pack.head_import import pack_head
 from backends.pack.hf_import import pack_checkpoint
 from backends.pack.packed import PackedFile
+from backends.pack.quantize import METHODS, Recipe, quantize
 
 _MODELS = Path(__file__).resolve().parents[2] / "models"
 
@@ -71,7 +73,33 @@ def _parser() -> argparse.ArgumentParser:
         help="the target's states that it reads: t is in front of layer t. Default: what the "
         "checkpoint says, or its layout's own choice",
     )
-    for parser_with_output in (checkpoint, gguf, head):
+    quantizer = commands.add_parser(
+        "quantize",
+        help="bring a packed model onto another 4-bit grid (round to nearest, GPTQ, AWQ; rotated)",
+        description="Writes --out: the layers of MODEL in 4-bit groups, embedding and head in "
+        "their own width. rtn needs nothing but this environment, gptq and awq "
+        "`make backend-quantize` and texts to calibrate on; docs/quantize.md has the details.",
+    )
+    quantizer.add_argument("model", type=Path, help="a packed model, best of 16-bit weights")
+    quantizer.add_argument("--method", choices=METHODS, default="rtn", help="default: %(default)s")
+    quantizer.add_argument(
+        "--group", type=int, default=32, help="columns of a scale: 32, 64 or 128; default: 32"
+    )
+    quantizer.add_argument(
+        "--rotate", action="store_true", help="rotate the weights first (Hadamard), so that 4-bit "
+        "activations lose less; the engine then transforms the input of `down` as it runs",
+    )  # fmt: skip
+    quantizer.add_argument(
+        "--no-clip", action="store_true", help="rtn: span each group from minimum to maximum"
+    )
+    quantizer.add_argument(
+        "--calibration", type=Path, help="JSON lines for gptq and awq: {\"text\"} or "
+        "{\"question\", \"answer\"}, such as gsm8k_train.jsonl",
+    )  # fmt: skip
+    quantizer.add_argument(
+        "--samples", type=int, default=128, help="texts to calibrate on; default: %(default)s"
+    )
+    for parser_with_output in (checkpoint, gguf, head, quantizer):
         parser_with_output.add_argument(
             *("--out", "--output"), type=Path, required=True, help="the packed file to write (.sqm)"
         )
@@ -119,12 +147,22 @@ def _info(path: Path) -> None:
         print(f"{label:22} {len(found)} tensors, {sum(found)} bytes")
 
 
+def _quantize(options: argparse.Namespace) -> dict[str, Any]:
+    texts: list[list[int]] = []
+    if options.method != "rtn" and options.calibration is not None:
+        texts = calibration_texts(options.calibration, options.model, options.samples)
+    recipe = Recipe(options.method, options.group, options.rotate, not options.no_clip, texts)
+    return quantize(options.model, options.out, recipe, name=options.name)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit status (1 after a named error)."""
     options = _parser().parse_args(arguments)
     try:
         if options.command == "demo":
             _print_packed(*pack_demo(options.folder))
+        elif options.command == "quantize":
+            _print_packed(options.out, _quantize(options))
         elif options.command == "info":
             _info(options.file)
         elif options.command == "head":
