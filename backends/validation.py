@@ -21,7 +21,10 @@ from backends.protocol import (
     ScoreRequest,
 )
 
-PRECISIONS = ("fp16", "bf16", "w8a8", "w4a16", "w4a8", "w4a4")
+PRECISIONS = (
+    "fp16", "bf16", "w8a8", "w4a16", "w4a8", "w4a4",
+    "w4a4_g16", "w4a4_qkv8", "w4a4_od8", "w4a4_g16_qkv8", "w4a4_g16_od8",
+)  # fmt: skip
 DRAFTERS = ("none", "self", "model", "head", "ngram", "cascade")
 SHAPES = ("none", "chain", "tree", "auto")
 ACCEPTANCE = ("greedy", "sampling", "replay")

@@ -18,7 +18,8 @@ from datasets import Dataset
 from llmcompressor import oneshot
 from llmcompressor.modifiers.awq import AWQModifier
 from llmcompressor.modifiers.quantization import GPTQModifier
-from transformers import LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from backends.llama_weights import llama_config, llama_state
 from backends.pack.hadamard import hadamard_matrix
@@ -40,13 +41,22 @@ def main(request_path: str) -> None:
     config = llama_config(sizes)
     if request["rotated"]:
         config["tie_word_embeddings"] = False
-    model = LlamaForCausalLM(LlamaConfig(**config)).float().eval()
+    model = LlamaForCausalLM(LlamaConfig(**config)).float()
     model.load_state_dict({name: torch.from_numpy(np.array(v)) for name, v in state.items()})
+    # llmcompressor looks for the files of the model that it is given.
+    source = str(Path(request["out"]).with_name("source"))
+    model.save_pretrained(source)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(sizes["tokenizer"]), pad_token=sizes["eos_token"]
+    )
+    tokenizer.save_pretrained(source)
+    model = LlamaForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
     if request["rotated"]:
         rotate_down_online(model, sizes["intermediate_size"])
     texts = [text[:LONGEST] for text in request["texts"]]
     oneshot(
         model=model,
+        processor=tokenizer,
         dataset=Dataset.from_dict(
             {"input_ids": texts, "attention_mask": [[1] * len(text) for text in texts]}
         ),

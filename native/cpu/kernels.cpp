@@ -54,6 +54,7 @@ std::size_t bytes_per_value(ActivationKind kind) {
       return 2;
     case ActivationKind::i8:
     case ActivationKind::u4:
+    case ActivationKind::u4g16:
       return 1;
   }
   return 4;
@@ -69,7 +70,7 @@ bool multiplies(WeightKind weights, ActivationKind activations) {
     case WeightKind::affine4z:
     case WeightKind::affine8:
       return activations == ActivationKind::i16 || activations == ActivationKind::i8 ||
-             activations == ActivationKind::u4;
+             activations == ActivationKind::u4 || activations == ActivationKind::u4g16;
   }
   return false;
 }
@@ -109,6 +110,8 @@ const char* name_of(ActivationKind kind) {
       return "i8";
     case ActivationKind::u4:
       return "u4";
+    case ActivationKind::u4g16:
+      return "u4g16";
   }
   return "unknown";
 }
@@ -140,15 +143,16 @@ void PackedRows::prepare(ActivationKind new_kind, int new_rows, int new_cols) {
   const std::size_t values = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
   grow(data, values * bytes_per_value(kind));
   if (kind == ActivationKind::f32 || kind == ActivationKind::bf16) return;
-  grow(scale, values / kActivationGroup);
-  grow(scaled_sum, values / kActivationGroup);
-  grow(integer_sum, values / kActivationGroup);
+  const std::size_t groups = values / activation_group(kind);
+  grow(scale, groups);
+  grow(scaled_sum, groups);
+  grow(integer_sum, groups);
 }
 
 std::size_t PackedRows::index(int row, int group) const {
   const int first = row / kRowBlock * kRowBlock;
   const int block_rows = std::min(kRowBlock, rows - first);
-  return static_cast<std::size_t>(first) * (cols / kActivationGroup) +
+  return static_cast<std::size_t>(first) * (cols / activation_group(kind)) +
          static_cast<std::size_t>(group) * block_rows + (row - first);
 }
 

@@ -42,19 +42,25 @@ struct Matrix {
 };
 
 // How the input of a matrix product is represented.
-//   f32  as it is                                             (with f16 weights: precision fp16)
-//   bf16 rounded to nearest even                              (with bf16 weights: precision bf16)
-//   i16  16-bit integers, one scale a group: absmax / 32639   (w4a16)
-//   i8   8-bit integers, one scale a group: absmax / 127      (w4a8, w8a8)
-//   u4   16 levels from minimum to maximum of the group, zero in steps of an eighth of a level,
-//        held as 8-bit integers 8·code − zero                 (w4a4)
-// A group is 32 columns. Integers are rounded to nearest even. 32639 = 127·256 + 127 is the largest
-// integer that splits into two signed bytes, 256·hi + lo, which the kernels multiply apart.
+//   f32    as it is                                             (with f16 weights: precision fp16)
+//   bf16   rounded to nearest even                              (with bf16 weights: precision bf16)
+//   i16    16-bit integers, one scale a group: absmax / 32639   (w4a16)
+//   i8     8-bit integers, one scale a group: absmax / 127      (w4a8, w8a8)
+//   u4     16 levels from minimum to maximum of the group, zero in steps of an eighth of a level,
+//          held as 8-bit integers 8·code − zero                 (w4a4)
+//   u4g16  as u4, in groups of 16 columns                       (w4a4_g16)
+// A group is 32 columns in all others. Integers are rounded to nearest even. 32639 = 127·256 + 127
+// is the largest integer that splits into two signed bytes, 256·hi + lo, which the kernels multiply
+// apart.
 // The u4 range always holds zero; its level is a = (max − min)/15, zero = round(−8·min/a) in 0..120
 // and code = round(x/a + zero/8) in 0..15, so that x is about (a/8)·(8·code − zero) and the scale
 // is a/8. A group whose scale would not be a normal number (all zeros, or below 1e-36) becomes
 // zeros with scale 0. A NaN or an infinity anywhere in a group makes the outputs of its row NaN.
-enum class ActivationKind { f32, bf16, i16, i8, u4 };
+enum class ActivationKind { f32, bf16, i16, i8, u4, u4g16 };
+
+constexpr int activation_group(ActivationKind kind) {
+  return kind == ActivationKind::u4g16 ? 16 : kActivationGroup;
+}
 
 const char* name_of(ActivationKind kind);
 
@@ -63,10 +69,11 @@ const char* name_of(ActivationKind kind);
 // Rows are packed in blocks of kRowBlock (the last one may have fewer), block after block. In a
 // block the columns are outermost and the rows innermost, so that a broadcast is one load and the
 // rows of a register tile share a cache line:
-//   f32       [column][row]               f32
-//   bf16      [column / 2][row][2]        bf16 where the table has native_bf16, else as f32,
-//   rounded i8, u4    [column / 4][row][4]        bytes i16       [column / 4][row][hi, lo][4]
-//   bytes
+//   f32            [column][row]               f32
+//   bf16           [column / 2][row][2]        bf16 where the table has native_bf16, else as f32,
+//                                              rounded
+//   i8, u4, u4g16  [column / 4][row][4]        bytes
+//   i16            [column / 4][row][hi, lo][4]  bytes
 // and in `scale`, `scaled_sum` and `integer_sum` [group][row].
 struct PackedRows {
   ActivationKind kind = ActivationKind::f32;
@@ -91,13 +98,14 @@ struct KernelTable {
 
   // y[row · y_stride + output] for the output rows of tiles [tile_begin, tile_end), every packed
   // row. Each weight is read from memory once. `accumulate` adds to y (the residual) instead of
-  // storing. Pairs of kinds: f16 with f32, bf16 with bf16, affine4 and affine8 with i16, i8 and u4.
+  // storing. Pairs of kinds: f16 with f32, bf16 with bf16, affine4 and affine8 with i16, i8,
+  // u4 and u4g16.
   // Another pair, unequal `cols` or tiles out of range throw std::invalid_argument.
   void (*matmul)(const Matrix& weights, const PackedRows& x, int tile_begin, int tile_end, float* y,
                  std::size_t y_stride, bool accumulate);
 
   // The integer accumulators Σ q·x of one weight tile against one packed row, for tests: 16 for
-  // each group of 32 columns, [group][output row]. q is the code (affine4) or the code less 128
+  // each activation group, [group][output row]. q is the code (affine4) or the code less 128
   // (affine8).
   void (*integer_accumulators)(const Matrix& weights, const PackedRows& x, int tile, int row,
                                int32_t* out);

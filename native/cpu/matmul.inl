@@ -45,7 +45,7 @@ struct Product {
 // The block that holds packed row `first`, the first of its block.
 inline RowBlock row_block(const PackedRows& x, int first, std::size_t bytes_per_value) {
   const std::size_t values = static_cast<std::size_t>(first) * static_cast<std::size_t>(x.cols);
-  const std::size_t at = values / kActivationGroup;
+  const std::size_t at = values / activation_group(x.kind);
   const int left = x.rows - first;
   return {left < kRowBlock ? left : kRowBlock, x.data.data() + values * bytes_per_value,
           x.scale.data() + at, x.scaled_sum.data() + at, x.integer_sum.data() + at};
@@ -87,6 +87,10 @@ inline void multiply_affine(const Product& p) {
   if (p.x.kind == ActivationKind::i16) {
     for_each_tile<kHalfRows>(p, 2, [&]<int n>(const auto&... arguments) {
       multiply_integers<Weights, HalfSums<Dot>, n>(p.weights, arguments...);
+    });
+  } else if (p.x.kind == ActivationKind::u4g16) {
+    for_each_tile<kByteRows>(p, 1, [&]<int n>(const auto&... arguments) {
+      multiply_integers<Weights, ByteSums<Dot, 16>, n>(p.weights, arguments...);
     });
   } else {
     for_each_tile<kByteRows>(p, 1, [&]<int n>(const auto&... arguments) {
@@ -133,15 +137,15 @@ inline void group_sums(const Matrix& weights, const PackedRows& packed, int tile
   const RowBlock x = row_block(packed, row / kRowBlock * kRowBlock, Sums::kQuadBytes / 4);
   const std::size_t stride = Sums::kQuadBytes * x.rows;
   const std::byte* quad = x.data + Sums::kQuadBytes * (row % kRowBlock);
-  const int parts = weights.group / kActivationGroup;
-  for (int group = 0; group < weights.cols / kActivationGroup; ++group) {
+  const int parts = weights.group / Sums::kColumns;
+  for (int group = 0; group < weights.cols / Sums::kColumns; ++group) {
     Sums sums[1];
     Weights::template add_group<1>(tile, quad, stride, 0, sums);
     const int32_t sum = x.integer_sum[group * x.rows + row % kRowBlock];
     exact_sum<Weights>(sums[0], sum).store(out + kTileRows * group);
-    tile += Weights::kGroupBytes;
+    tile += Weights::kColumnBytes * Sums::kColumns;
     if ((group + 1) % parts == 0) tile += Weights::kScaleBytes;
-    quad += stride * (kActivationGroup / 4);
+    quad += stride * (Sums::kColumns / 4);
   }
 }
 
@@ -151,6 +155,8 @@ inline void group_sums_of(const Matrix& weights, const PackedRows& x, int tile, 
   using Dot = typename Weights::Dot;
   if (x.kind == ActivationKind::i16) {
     group_sums<Weights, HalfSums<Dot>>(weights, x, tile, row, out);
+  } else if (x.kind == ActivationKind::u4g16) {
+    group_sums<Weights, ByteSums<Dot, 16>>(weights, x, tile, row, out);
   } else {
     group_sums<Weights, ByteSums<Dot>>(weights, x, tile, row, out);
   }

@@ -1,4 +1,4 @@
-// Affine weights by integer activations: exact 32-bit sums over a group of 32 columns, then two
+// Affine weights by integer activations: exact 32-bit sums over an activation group, then two
 // fused multiply-adds a group, in column order.
 #pragma once
 
@@ -10,9 +10,10 @@
 
 namespace specquant::cpu::SPECQUANT_ISA {
 
-// 8-bit activations: one sum.
-template <class Dot>
+// 8-bit activations in groups of `columns`: one sum.
+template <class Dot, int columns = kActivationGroup>
 struct ByteSums {
+  static constexpr int kColumns = columns;
   static constexpr std::size_t kQuadBytes = 4;
   Dot dot = Dot::zero();
 
@@ -28,6 +29,7 @@ struct ByteSums {
 // weights, so that its conversion to f32 is exact.
 template <class Dot>
 struct HalfSums {
+  static constexpr int kColumns = kActivationGroup;
   static constexpr std::size_t kQuadBytes = 8;
   Dot high = Dot::zero(), low = Dot::zero();
 
@@ -48,16 +50,16 @@ struct Affine4 {
   SPECQUANT_INLINE static Vec16f offset(Vec16f, const std::byte* scales) {
     return Vec16f::load_f16(scales + 32);
   }
-  static constexpr std::size_t kGroupBytes = 16 * kActivationGroup / 2;
+  static constexpr std::size_t kColumnBytes = kTileRows / 2;
   static constexpr std::size_t kScaleBytes = 64;
 
-  // Sums of one group of 32 columns for `count` rows; `quad` is the group's first quad of the first
+  // Sums of one activation group for `count` rows; `quad` is the group's first quad of the first
   // row.
   template <int count, class Sums>
   SPECQUANT_INLINE static void add_group(const std::byte* weights, const std::byte* quad,
                                          std::size_t stride, std::ptrdiff_t ahead,
                                          Sums (&sums)[count]) {
-    for (int chunk = 0; chunk < kActivationGroup / 8; ++chunk) {
+    for (int chunk = 0; chunk < Sums::kColumns / 8; ++chunk) {
       prefetch<(count >= kPrefetchRows)>(weights + 64 * chunk + ahead);
       const Bytes64 both = Bytes64::load(weights + 64 * chunk);
       const Bytes64 low = both.low_nibbles();
@@ -80,14 +82,14 @@ struct Affine4Zero : Affine4 {
 struct Affine8 {
   using Dot = Dot8;
   static constexpr bool kOffset = false;  // w = s·(q - 128)
-  static constexpr std::size_t kGroupBytes = 16 * kActivationGroup;
+  static constexpr std::size_t kColumnBytes = kTileRows;
   static constexpr std::size_t kScaleBytes = 32;
 
   template <int count, class Sums>
   SPECQUANT_INLINE static void add_group(const std::byte* weights, const std::byte* quad,
                                          std::size_t stride, std::ptrdiff_t ahead,
                                          Sums (&sums)[count]) {
-    for (int chunk = 0; chunk < kActivationGroup / 4; ++chunk) {
+    for (int chunk = 0; chunk < Sums::kColumns / 4; ++chunk) {
       prefetch<(count >= kPrefetchRows)>(weights + 64 * chunk + ahead);
       const Bytes64 codes = Bytes64::load(weights + 64 * chunk);
       for (int r = 0; r < count; ++r) sums[r].add(codes, quad + Sums::kQuadBytes * r);
@@ -110,12 +112,13 @@ void multiply_integers(const Matrix& matrix, const std::byte* tile, const RowBlo
                        std::ptrdiff_t ahead, const Output& out) {
   const std::size_t stride = Sums::kQuadBytes * x.rows;
   const std::byte* quad = x.data + Sums::kQuadBytes * first;
-  const int parts = matrix.group / kActivationGroup;
+  const int parts = matrix.group / Sums::kColumns;
+  constexpr std::size_t kGroupBytes = Weights::kColumnBytes * Sums::kColumns;
   int at = first;  // [group][row]
   Vec16f y[count];
   for (int r = 0; r < count; ++r) y[r] = Vec16f::zero();
   for (int column = 0; column < matrix.cols; column += matrix.group) {
-    const std::byte* scales = tile + Weights::kGroupBytes * parts;
+    const std::byte* scales = tile + kGroupBytes * parts;
     prefetch<(count >= kPrefetchRows)>(scales + ahead);
     const Vec16f scale = Vec16f::load_f16(scales);
     for (int part = 0; part < parts; ++part) {
@@ -131,8 +134,8 @@ void multiply_integers(const Matrix& matrix, const std::byte* tile, const RowBlo
           y[r] = fma(offset, Vec16f::broadcast(x.scaled_sum[at + r]), y[r]);
         }
       }
-      tile += Weights::kGroupBytes;
-      quad += stride * (kActivationGroup / 4);
+      tile += kGroupBytes;
+      quad += stride * (Sums::kColumns / 4);
       at += x.rows;
     }
     tile += Weights::kScaleBytes;

@@ -70,6 +70,8 @@ const char* in_words(ActivationKind kind) {
       return "8-bit integers with an f32 scale a group of 32";
     case ActivationKind::u4:
       return "4-bit codes with an f32 scale and a zero point a group of 32";
+    case ActivationKind::u4g16:
+      return "4-bit codes with an f32 scale and a zero point a group of 16";
   }
   return "f32";
 }
@@ -109,6 +111,7 @@ MemoryUse CpuModel::memory() const {
 
 Proof CpuModel::proof(Precision precision) const {
   const WeightSet& set = weights_.set(precision);
+  const LayerInputs& inputs = set.layer_inputs;
   Proof proof;
   const auto add = [&](const Matrix& matrix, ActivationKind input) {
     proof.bytes_per_token += bytes_of(matrix);
@@ -128,16 +131,23 @@ Proof CpuModel::proof(Precision precision) const {
   };
   if (set.feature_fc.rows > 0) add(set.feature_fc, set.feature_input);
   for (const LayerWeights& layer : set.layers) {
-    for (const Matrix* matrix : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
-      add(*matrix, set.layer_input);
-    }
+    add(layer.qkv, inputs.qkv);
+    add(layer.o, inputs.o);
+    add(layer.gate_up, inputs.gate_up);
+    add(layer.down, inputs.down);
   }
   add(set.head, set.head_input);
   proof.bytes_per_token += weights_.vector_bytes() + bytes_of(set.embedding) / set.embedding.rows;
-  proof.compute_dtype = in_words(set.layer_input);
-  if (set.head_input != set.layer_input) {
-    proof.compute_dtype += std::string(", head ") + in_words(set.head_input);
-  }
+  // gate_up has the kind that gives the precision its name; others are told where they differ.
+  proof.compute_dtype = in_words(inputs.gate_up);
+  const auto tell = [&](const char* what, ActivationKind kind) {
+    if (kind == inputs.gate_up) return;
+    proof.compute_dtype += std::string(", ") + what + " " + in_words(kind);
+  };
+  tell("q, k and v", inputs.qkv);
+  tell("o", inputs.o);
+  tell("down", inputs.down);
+  tell("head", set.head_input);
   proof.compute_dtype += "; f32 sums";
   if (!transforms_.empty()) proof.compute_dtype += "; f32 Hadamard transform before " + transforms_;
   return proof;

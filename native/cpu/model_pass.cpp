@@ -88,20 +88,21 @@ void Pass::run(const WeightSet& weights, std::span<const PassRow> rows, LogitRes
 
 void Pass::prepare_inputs() {
   const int count = static_cast<int>(rows_.size());
-  const ActivationKind kind = weights_->layer_input;
+  const LayerInputs& kinds = weights_->layer_inputs;
   const int sets = apart_ ? pool_.size() : 1;
   for (int i = 0; i < sets; ++i) {
     Inputs& set = inputs_[static_cast<std::size_t>(i)];
-    set.hidden.prepare(kind, count, shape_.hidden);
-    set.attention.prepare(kind, count, attention_width_);
-    set.mlp.prepare(kind, count, shape_.intermediate);
+    set.qkv.prepare(kinds.qkv, count, shape_.hidden);
+    set.o.prepare(kinds.o, count, attention_width_);
+    set.gate_up.prepare(kinds.gate_up, count, shape_.hidden);
+    set.down.prepare(kinds.down, count, shape_.intermediate);
     if (!logit_rows_.empty()) {
       set.head.prepare(weights_->head_input, static_cast<int>(logit_rows_.size()), shape_.hidden);
     }
     if (architecture_ == Architecture::eagle2) {
       set.joined.prepare(weights_->feature_input, count, 2 * shape_.hidden);
     } else if (architecture_ == Architecture::eagle3) {
-      set.joined.prepare(kind, count, 2 * shape_.hidden);
+      set.joined.prepare(kinds.qkv, count, 2 * shape_.hidden);
       if (target_rows_.empty()) continue;
       set.target_features.prepare(weights_->feature_input, static_cast<int>(target_rows_.size()),
                                   shape_.feature_width);
@@ -170,13 +171,13 @@ void Pass::layers(Member& member) {
     if (joins) {
       join_norms(member, layer.attention_norm);
     } else {
-      norm_and_pack(member, layer.attention_norm, input.hidden);
+      norm_and_pack(member, layer.attention_norm, input.qkv);
     }
     // A head with a norm of its own is computed in one piece.
     const int step = layer.q_norm == nullptr ? 1 : shape_.head_dim / kTileRows;
     member.share(layer.qkv.tile_count(), piece_tiles(layer.qkv.tile_count(), member.size(), step),
                  [&](int begin, int end) {
-                   product(layer.qkv, joins ? input.joined : input.hidden, begin, end);
+                   product(layer.qkv, joins ? input.joined : input.qkv, begin, end);
                    add_bias_and_normalize(layer, begin, end, outputs);
                    place_heads(index, begin, end, outputs);
                  });
@@ -185,14 +186,14 @@ void Pass::layers(Member& member) {
     attention(member, index);
     member.barrier();
 
-    pack_rows(member, attention_, attention_width_, attention_transform_, input.attention);
-    accumulate(layer.o, input.attention);
+    pack_rows(member, attention_, attention_width_, attention_transform_, input.o);
+    accumulate(layer.o, input.o);
 
-    norm_and_pack(member, layer.mlp_norm, input.hidden);
+    norm_and_pack(member, layer.mlp_norm, input.gate_up);
     member.share(layer.gate_up.tile_count(),
                  piece_tiles(layer.gate_up.tile_count(), member.size(), 2),
                  [&](int begin, int end) {
-                   product(layer.gate_up, input.hidden, begin, end);
+                   product(layer.gate_up, input.gate_up, begin, end);
                    for (int row = 0; row < rows; ++row) {
                      floats_.silu_product(
                          outputs + at(row, kPieceOutputs), (end - begin) / 2,
@@ -201,8 +202,8 @@ void Pass::layers(Member& member) {
                  });
     member.barrier();
 
-    pack_rows(member, mlp_, shape_.intermediate, mlp_transform_, input.mlp);
-    accumulate(layer.down, input.mlp);
+    pack_rows(member, mlp_, shape_.intermediate, mlp_transform_, input.down);
+    accumulate(layer.down, input.down);
   }
   keep_features(member, shape_.layers);
   keep_features(member, shape_.layers + 1);

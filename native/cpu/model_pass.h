@@ -54,7 +54,7 @@ class Pass {
   // Packed inputs of the four kinds of products. Where rows are few, every thread packs all of them
   // for itself, which costs less than waiting for another; else the threads share one set.
   struct Inputs {
-    PackedRows hidden, attention, mlp, head;
+    PackedRows qkv, o, gate_up, down, head;
     PackedRows joined;           // of draft heads: embedding and feature side by side
     PackedRows target_features;  // eagle3
     std::vector<float> normed;   // [row][...], the widest of the above that is computed

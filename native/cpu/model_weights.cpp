@@ -86,21 +86,33 @@ void check_shapes(const core::PackedFile& file) {
   }
 }
 
-ActivationKind layer_activation(Precision precision) {
+LayerInputs layer_inputs(Precision precision) {
+  const auto everywhere = [](ActivationKind kind) { return LayerInputs{kind, kind, kind, kind}; };
+  const ActivationKind i8 = ActivationKind::i8;
+  const bool group16 = precision == Precision::w4a4_g16 || precision == Precision::w4a4_g16_qkv8 ||
+                       precision == Precision::w4a4_g16_od8;
+  const ActivationKind u4 = group16 ? ActivationKind::u4g16 : ActivationKind::u4;
   switch (precision) {
     case Precision::fp16:
-      return ActivationKind::f32;
+      return everywhere(ActivationKind::f32);
     case Precision::bf16:
-      return ActivationKind::bf16;
+      return everywhere(ActivationKind::bf16);
     case Precision::w4a16:
-      return ActivationKind::i16;
+      return everywhere(ActivationKind::i16);
     case Precision::w4a8:
     case Precision::w8a8:
-      return ActivationKind::i8;
+      return everywhere(i8);
     case Precision::w4a4:
-      return ActivationKind::u4;
+    case Precision::w4a4_g16:
+      return everywhere(u4);
+    case Precision::w4a4_qkv8:
+    case Precision::w4a4_g16_qkv8:
+      return {i8, u4, u4, u4};
+    case Precision::w4a4_od8:
+    case Precision::w4a4_g16_od8:
+      return {u4, i8, u4, i8};
   }
-  return ActivationKind::f32;
+  return everywhere(ActivationKind::f32);
 }
 
 // Of a product outside the layers. At the head a rounding error reaches the logits directly, so
@@ -232,7 +244,7 @@ WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file,
   set.embedding =
       own_embedding ? place(precision, file.embedding(), pool) : stored(target->embedding());
   set.final_norm = optional_floats(file.find("final_norm"));
-  set.layer_input = layer_activation(precision);
+  set.layer_inputs = layer_inputs(precision);
   set.head_input = outer_activation(precision, set.head.kind);
   for (const char* name : {"fc", "feature_fc"}) {
     const TensorView* tensor = file.find(name);

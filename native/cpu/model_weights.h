@@ -25,9 +25,17 @@ struct LayerWeights {
   const float* k_norm = nullptr;
 };
 
+// How the input of each matrix of a layer is represented.
+struct LayerInputs {
+  ActivationKind qkv = ActivationKind::f32;
+  ActivationKind o = ActivationKind::f32;
+  ActivationKind gate_up = ActivationKind::f32;
+  ActivationKind down = ActivationKind::f32;
+};
+
 // Everything that a forward at one precision needs to know about numbers.
 struct WeightSet {
-  ActivationKind layer_input = ActivationKind::f32;  // of the products inside the layers
+  LayerInputs layer_inputs;
   ActivationKind head_input = ActivationKind::f32;
   std::vector<LayerWeights> layers;
   Matrix embedding, head;
@@ -66,8 +74,8 @@ class ModelWeights {
 
  private:
   Matrix place(Precision precision, const core::TensorView& tensor, ThreadPool& pool);
-  WeightSet build(Precision precision, const core::PackedFile& file,
-                  const core::PackedFile* target, const core::TensorView& head, ThreadPool& pool);
+  WeightSet build(Precision precision, const core::PackedFile& file, const core::PackedFile* target,
+                  const core::TensorView& head, ThreadPool& pool);
 
   Buffer arena_;
   std::size_t arena_used_ = 0;

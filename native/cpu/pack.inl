@@ -24,7 +24,7 @@ struct PackedRow {
 inline PackedRow packed_row(PackedRows& out, int row, std::size_t bytes_per_value) {
   const int first = row / kRowBlock * kRowBlock;
   const int left = out.rows - first;
-  const std::size_t groups = static_cast<std::size_t>(out.cols) / kActivationGroup;
+  const std::size_t groups = static_cast<std::size_t>(out.cols) / activation_group(out.kind);
   const std::size_t values = static_cast<std::size_t>(first) * static_cast<std::size_t>(out.cols);
   const std::size_t skipped = static_cast<std::size_t>(first) * groups;
   return {out.data.data() + values * bytes_per_value,
@@ -39,7 +39,8 @@ constexpr float kSmallestNormal = std::numeric_limits<float>::min();
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
-// The 32 integers of a group, and the scale that makes them values again.
+// The integers of a group (`second` only in groups of 32), and the scale that makes them values
+// again.
 struct Quantized {
   Vec16i first, second;
   float scale;
@@ -96,21 +97,25 @@ inline void pack_quantized(const float* x, int cols, const PackedRow& out) {
   constexpr std::size_t width = kind == ActivationKind::i16 ? 8 : 4;  // bytes of a quad
   const std::size_t stride = width * out.block_rows;
   std::byte* to = out.data + width * out.row;
-  for (int group = 0; group < cols / kActivationGroup; ++group) {
-    const Vec16f first = Vec16f::load(x + group * kActivationGroup);
-    const Vec16f second = Vec16f::load(x + group * kActivationGroup + 16);
+  constexpr int columns = activation_group(kind);
+  for (int group = 0; group < cols / columns; ++group) {
+    const Vec16f first = Vec16f::load(x + group * columns);
+    Vec16f second = first;  // in a group of 16 it changes neither minimum nor maximum
+    if constexpr (columns == 32) second = Vec16f::load(x + group * columns + 16);
     Quantized q;
-    if constexpr (kind == ActivationKind::u4) {
+    if constexpr (kind == ActivationKind::u4 || kind == ActivationKind::u4g16) {
       q = quantize_u4(first, second);
     } else {
       q = quantize_symmetric < kind == ActivationKind::i8 ? 127 : 32639 > (first, second);
     }
     const int at = group * out.block_rows + out.row;
-    const int32_t total = sum(q.first + q.second);
+    const int32_t total = columns == 32 ? sum(q.first + q.second) : sum(q.first);
     out.scale[at] = q.scale;
     out.integer_sum[at] = total;
     out.scaled_sum[at] = q.scale * static_cast<float>(total);
-    for (const Vec16i part : {q.first, q.second}) {
+    const Vec16i both[] = {q.first, q.second};
+    for (int half = 0; half < columns / 16; ++half) {
+      const Vec16i part = both[half];
       if constexpr (kind == ActivationKind::i16) {
         // The low byte counts as signed, so the high byte takes the carry.
         store_quads(shift_right<8>(part + Vec16i::broadcast(128)), to, stride);
@@ -174,6 +179,9 @@ void pack(const float* x, std::size_t stride, int row_begin, int row_end, Packed
         break;
       case ActivationKind::u4:
         pack_quantized<ActivationKind::u4>(values, out.cols, packed_row(out, row, 1));
+        break;
+      case ActivationKind::u4g16:
+        pack_quantized<ActivationKind::u4g16>(values, out.cols, packed_row(out, row, 1));
         break;
     }
   }

@@ -15,10 +15,17 @@ struct NamedPrecision {
   const char* name;
 };
 
-constexpr std::array kPrecisions{
-    NamedPrecision{Precision::fp16, "fp16"}, NamedPrecision{Precision::bf16, "bf16"},
-    NamedPrecision{Precision::w8a8, "w8a8"}, NamedPrecision{Precision::w4a16, "w4a16"},
-    NamedPrecision{Precision::w4a8, "w4a8"}, NamedPrecision{Precision::w4a4, "w4a4"}};
+constexpr std::array kPrecisions{NamedPrecision{Precision::fp16, "fp16"},
+                                 NamedPrecision{Precision::bf16, "bf16"},
+                                 NamedPrecision{Precision::w8a8, "w8a8"},
+                                 NamedPrecision{Precision::w4a16, "w4a16"},
+                                 NamedPrecision{Precision::w4a8, "w4a8"},
+                                 NamedPrecision{Precision::w4a4, "w4a4"},
+                                 NamedPrecision{Precision::w4a4_g16, "w4a4_g16"},
+                                 NamedPrecision{Precision::w4a4_qkv8, "w4a4_qkv8"},
+                                 NamedPrecision{Precision::w4a4_od8, "w4a4_od8"},
+                                 NamedPrecision{Precision::w4a4_g16_qkv8, "w4a4_g16_qkv8"},
+                                 NamedPrecision{Precision::w4a4_g16_od8, "w4a4_g16_od8"}};
 
 constexpr std::size_t kMaskedRows = 64;
 

@@ -13,8 +13,22 @@
 
 namespace specquant {
 
-// What is computed. The head and embedding keep their stored width in the 4-bit precisions.
-enum class Precision { fp16, bf16, w8a8, w4a16, w4a8, w4a4 };
+// What is computed. The head and embedding keep their stored width in the 4-bit precisions. The
+// variants of w4a4 have activation groups of 16 instead of 32 (g16), or the inputs of some matrices
+// at 8 bits: those of q, k and v (qkv8) or of o and down (od8).
+enum class Precision {
+  fp16,
+  bf16,
+  w8a8,
+  w4a16,
+  w4a8,
+  w4a4,
+  w4a4_g16,
+  w4a4_qkv8,
+  w4a4_od8,
+  w4a4_g16_qkv8,
+  w4a4_g16_od8
+};
 
 // One sequence's part of a forward: tokens that follow `base` cached ones.
 //

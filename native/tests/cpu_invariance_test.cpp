@@ -15,8 +15,10 @@ namespace {
 
 using reference::RandomModel;
 
-constexpr Precision kPrecisions[] = {Precision::fp16, Precision::bf16, Precision::w4a16,
-                                     Precision::w4a8, Precision::w4a4};
+constexpr Precision kPrecisions[] = {
+    Precision::fp16,          Precision::bf16,        Precision::w4a16,     Precision::w4a8,
+    Precision::w4a4,          Precision::w4a4_g16,    Precision::w4a4_qkv8, Precision::w4a4_od8,
+    Precision::w4a4_g16_qkv8, Precision::w4a4_g16_od8};
 constexpr int kVocabulary = 300;
 constexpr int kContext = 256;
 constexpr int kSlots = 9;

@@ -140,6 +140,12 @@ TEST_CASE("logits of 8- and 4-bit activations equal a reference with the same ro
     // With wider heads a row has so many values that one of them flips in most rows.
     if (spec.head_norms) continue;
     check_rounded(spec, Precision::w4a4, {A::u4, A::i16, true}, 0.5);
+    check_rounded(spec, Precision::w4a4_g16, {A::u4g16, A::i16, true}, 0.5);
+    check_rounded(spec, Precision::w4a4_qkv8, {A::u4, A::i16, true, A::f32, {"qkv"}}, 0.5);
+    check_rounded(spec, Precision::w4a4_g16_qkv8, {A::u4g16, A::i16, true, A::f32, {"qkv"}}, 0.5);
+    check_rounded(spec, Precision::w4a4_od8, {A::u4, A::i16, true, A::f32, {"o", "down"}}, 0.5);
+    check_rounded(spec, Precision::w4a4_g16_od8, {A::u4g16, A::i16, true, A::f32, {"o", "down"}},
+                  0.5);
   }
   check_rounded(eight_bit_spec(), Precision::w8a8, {A::i8, A::i8, true}, 0.03);
 }
@@ -351,7 +357,8 @@ TEST_CASE("a model that cannot be built says why") {
 
 TEST_CASE("memory and proof count what is stored and read") {
   const RandomModel random(reference::small_spec());
-  const Precision precisions[] = {Precision::w4a8, Precision::w4a4, Precision::fp16};
+  const Precision precisions[] = {Precision::w4a8, Precision::w4a4, Precision::w4a4_g16_qkv8,
+                                  Precision::fp16};
   const auto model = make_cpu_model(random.file(), precisions, 3, 33, 1);
   // 2 layers, (10 + 4 + 12 + 4... ) tiles of 16 rows: counted from the logical shapes.
   const auto tiles = [](int rows) { return (rows + 15) / 16; };
@@ -375,6 +382,10 @@ TEST_CASE("memory and proof count what is stored and read") {
   CHECK(w4a8.kernels[1].starts_with("affine8 x i8, "));
   CHECK(model->proof(Precision::w4a4).kernels[0].starts_with("affine4 x u4, "));
   CHECK(model->proof(Precision::w4a4).kernels[1].starts_with("affine8 x i16, "));
+  const Proof mixed = model->proof(Precision::w4a4_g16_qkv8);
+  CHECK(mixed.kernels[0].starts_with("affine4 x i8, "));
+  CHECK(mixed.kernels[1].starts_with("affine4 x u4g16, "));
+  CHECK(mixed.compute_dtype.find("group of 16, q, k and v 8-bit") != std::string::npos);
   CHECK(model->proof(Precision::fp16).kernels[0].starts_with("f16 x f32, "));
   CHECK(w4a8.compute_dtype.starts_with("8-bit integers"));
   CHECK(w4a8.compute_dtype.ends_with("f32 sums"));

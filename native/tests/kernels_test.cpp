@@ -36,6 +36,10 @@ constexpr Pair kPairs[] = {
     {WeightKind::affine4, ActivationKind::u4, 32, "affine4/32 x u4"},
     {WeightKind::affine4, ActivationKind::u4, 64, "affine4/64 x u4"},
     {WeightKind::affine4, ActivationKind::u4, 128, "affine4/128 x u4"},
+    {WeightKind::affine4, ActivationKind::u4g16, 32, "affine4/32 x u4g16"},
+    {WeightKind::affine4, ActivationKind::u4g16, 128, "affine4/128 x u4g16"},
+    {WeightKind::affine4z, ActivationKind::u4g16, 64, "affine4z/64 x u4g16"},
+    {WeightKind::affine8, ActivationKind::u4g16, 64, "affine8/64 x u4g16"},
     {WeightKind::affine4z, ActivationKind::i16, 128, "affine4z/128 x i16"},
     {WeightKind::affine4z, ActivationKind::i8, 32, "affine4z/32 x i8"},
     {WeightKind::affine4z, ActivationKind::u4, 64, "affine4z/64 x u4"},
@@ -132,11 +136,13 @@ double relative_error(const std::vector<float>& y, const Weights& w, const Packe
 // Every packed value is as near to x as its kind promises, and sums and scales fit the integers.
 void check_rounding(const KernelTable& table, const PackedRows& p, const std::vector<float>& x) {
   bool near = true, sums = true, range = true;
+  const int columns = activation_group(p.kind);
+  const bool four_bits = p.kind == ActivationKind::u4 || p.kind == ActivationKind::u4g16;
   for (int row = 0; row < p.rows; ++row) {
-    for (int first = 0; first < p.cols; first += kActivationGroup) {
+    for (int first = 0; first < p.cols; first += columns) {
       const float* group = x.data() + static_cast<std::size_t>(row) * p.cols + first;
       double most = 0.0, low = 0.0, high = 0.0;
-      for (int i = 0; i < kActivationGroup; ++i) {
+      for (int i = 0; i < columns; ++i) {
         most = std::max(most, std::fabs(static_cast<double>(group[i])));
         low = std::min(low, static_cast<double>(group[i]));
         high = std::max(high, static_cast<double>(group[i]));
@@ -145,10 +151,10 @@ void check_rounding(const KernelTable& table, const PackedRows& p, const std::ve
       if (p.kind == ActivationKind::i8) step = most / 127, error = 0.5 * step;
       if (p.kind == ActivationKind::i16) step = most / 32639, error = 0.5 * step;
       // Half a level for the code, and where zero was moved by half an eighth, that at the ends.
-      if (p.kind == ActivationKind::u4) step = (high - low) / 15 / 8, error = 4.5 * step;
+      if (four_bits) step = (high - low) / 15 / 8, error = 4.5 * step;
       const bool vanishes = reference::is_quantized(p.kind) && step < 0x1p-126;
       int total = 0;
-      for (int i = 0; i < kActivationGroup; ++i) {
+      for (int i = 0; i < columns; ++i) {
         const double value = reference::packed_value(p, row, first + i, table.native_bf16);
         double permitted = error + 1e-6 * most;
         if (p.kind == ActivationKind::f32) permitted = 0.0;
@@ -158,7 +164,7 @@ void check_rounding(const KernelTable& table, const PackedRows& p, const std::ve
         if (reference::is_quantized(p.kind)) total += reference::packed_integer(p, row, first + i);
       }
       if (!reference::is_quantized(p.kind)) continue;
-      const std::size_t at = p.index(row, first / kActivationGroup);
+      const std::size_t at = p.index(row, first / columns);
       range &= vanishes ? p.scale[at] == 0.0F : std::fabs(p.scale[at] / step - 1.0) < 1e-6;
       sums &= total == p.integer_sum[at];
       sums &= p.scaled_sum[at] == p.scale[at] * static_cast<float>(total);
@@ -198,7 +204,8 @@ TEST_CASE("integer sums are exact") {
       // The largest sums: every integer at the end of its range.
       for (int c = 0; c < kCols; ++c) x[c] = 3.0F, x[kCols + c] = -3.0F;
       const PackedRows p = packed(*table, pair.activations, x.data(), 19, kCols);
-      constexpr int groups = kCols / kActivationGroup;
+      const int columns = activation_group(pair.activations);
+      const int groups = kCols / columns;
       bool exact = true;
       for (int tile = 0; tile < w.matrix.tile_count(); ++tile) {
         for (int row = 0; row < p.rows; ++row) {
@@ -207,8 +214,8 @@ TEST_CASE("integer sums are exact") {
           for (int group = 0; group < groups; ++group) {
             for (int r = 0; r < kTileRows && tile * kTileRows + r < kRows; ++r) {
               int64_t expected = 0;
-              for (int i = 0; i < kActivationGroup; ++i) {
-                const int c = group * kActivationGroup + i;
+              for (int i = 0; i < columns; ++i) {
+                const int c = group * columns + i;
                 expected +=
                     int64_t{w.code(tile * kTileRows + r, c)} * reference::packed_integer(p, row, c);
               }
@@ -241,9 +248,10 @@ TEST_CASE("the largest and smallest codes with the largest activations do not ov
           const std::vector<float> x(kCols, sign);
           const PackedRows p = packed(*table, pair.activations, x.data(), 1, kCols);
           const int integer = reference::packed_integer(p, 0, 0);
-          std::vector<int32_t> sums(kCols / kActivationGroup * kTileRows);
+          const int columns = activation_group(pair.activations);
+          std::vector<int32_t> sums(kCols / columns * kTileRows);
           table->integer_accumulators(w.matrix, p, 0, 0, sums.data());
-          const int32_t expected = code * integer * kActivationGroup;
+          const int32_t expected = code * integer * columns;
           CHECK(
               std::all_of(sums.begin(), sums.end(), [&](int32_t sum) { return sum == expected; }));
         }
@@ -291,8 +299,8 @@ TEST_CASE("a row has the same bits alone and among any number, with any split of
 TEST_CASE("packing is the same on every instruction set and for rows packed apart") {
   std::mt19937 random = fresh_random();
   const std::vector<float> x = random_rows(37, kCols, random);
-  for (ActivationKind kind :
-       {ActivationKind::f32, ActivationKind::i16, ActivationKind::i8, ActivationKind::u4}) {
+  for (ActivationKind kind : {ActivationKind::f32, ActivationKind::i16, ActivationKind::i8,
+                              ActivationKind::u4, ActivationKind::u4g16}) {
     const PackedRows expected = packed(*kernels("scalar"), kind, x.data(), 37, kCols);
     for (const KernelTable* table : tables()) {
       CAPTURE(std::string(table->name));

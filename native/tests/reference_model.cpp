@@ -104,16 +104,17 @@ void add(Vector& x, const Vector& y) {
 }
 
 void round_group(const double* x, ActivationKind kind, double* out) {
+  const int columns = activation_group(kind);
   float low = 0.0F, high = 0.0F;
-  for (int i = 0; i < kActivationGroup; ++i) {
+  for (int i = 0; i < columns; ++i) {
     low = std::min(low, static_cast<float>(x[i]));
     high = std::max(high, static_cast<float>(x[i]));
   }
-  if (kind == ActivationKind::u4) {
+  if (kind == ActivationKind::u4 || kind == ActivationKind::u4g16) {
     const float level = high / 15.0F - low / 15.0F;
-    if (level == 0.0F) return std::fill(out, out + kActivationGroup, 0.0);
+    if (level == 0.0F) return std::fill(out, out + columns, 0.0);
     const float zero = std::nearbyint(-low * 8.0F / level);
-    for (int i = 0; i < kActivationGroup; ++i) {
+    for (int i = 0; i < columns; ++i) {
       const float place = static_cast<float>(x[i]) / level + zero / 8.0F;
       const float code = std::nearbyint(std::clamp(place, 0.0F, 15.0F));
       out[i] = static_cast<double>(level) / 8.0 * (8.0 * code - zero);
@@ -122,7 +123,7 @@ void round_group(const double* x, ActivationKind kind, double* out) {
   }
   const float largest = kind == ActivationKind::i8 ? 127.0F : 32639.0F;
   const float scale = std::max(-low, high) / largest;
-  for (int i = 0; i < kActivationGroup; ++i) {
+  for (int i = 0; i < columns; ++i) {
     out[i] = scale == 0.0F ? 0.0 : std::nearbyint(x[i] / scale) * static_cast<double>(scale);
   }
 }
@@ -138,7 +139,7 @@ std::vector<double> rounded(const std::vector<double>& x, ActivationKind kind) {
     }
     return y;
   }
-  for (std::size_t i = 0; i < x.size(); i += kActivationGroup) {
+  for (std::size_t i = 0; i < x.size(); i += activation_group(kind)) {
     round_group(x.data() + i, kind, y.data() + i);
   }
   return y;
@@ -230,7 +231,10 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       streams.push_back(x);
       const std::string prefix = "layers." + std::to_string(layer) + ".";
       const auto layer_product = [&](const char* part, const Vector& input) {
-        return product(model.layer_matrix(layer, part), rounded(input, rounding.layer_input));
+        const bool eight =
+            std::ranges::find(rounding.eight_bits, part) != rounding.eight_bits.end();
+        const ActivationKind kind = eight ? ActivationKind::i8 : rounding.layer_input;
+        return product(model.layer_matrix(layer, part), rounded(input, kind));
       };
       Vector attention_input = normalized_by(model, prefix + "attn_norm", x);
       if (layer == 0 && model.spec().architecture == Architecture::eagle3) {

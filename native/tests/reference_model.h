@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cpu/kernels.h"
@@ -17,6 +18,7 @@ struct Rounding {
   ActivationKind head_input = ActivationKind::f32;
   bool kv_f16 = false;
   ActivationKind feature_input = ActivationKind::f32;  // of a draft head's fc or feature_fc
+  std::vector<std::string> eight_bits = {};  // matrices whose input has 8 bits nevertheless
 };
 
 // A row after the rounding that kernels.h documents for `kind`; f32 leaves it alone.

@@ -116,7 +116,7 @@ inline int packed_integer(const PackedRows& x, int row, int column) {
 
 inline double packed_value(const PackedRows& x, int row, int column, bool native_bf16) {
   if (is_quantized(x.kind)) {
-    const double scale = x.scale[x.index(row, column / kActivationGroup)];
+    const double scale = x.scale[x.index(row, column / activation_group(x.kind))];
     return scale * packed_integer(x, row, column);
   }
   if (x.kind == ActivationKind::bf16 && native_bf16) {

@@ -39,8 +39,10 @@ class CpuHardware : public Hardware {
     return {"cpu", processor_name(), cpu::kernels().name, threads_};
   }
   std::vector<Precision> precisions() const override {
-    return {Precision::fp16,  Precision::bf16, Precision::w8a8,
-            Precision::w4a16, Precision::w4a8, Precision::w4a4};
+    return {Precision::fp16,          Precision::bf16,        Precision::w8a8,
+            Precision::w4a16,         Precision::w4a8,        Precision::w4a4,
+            Precision::w4a4_g16,      Precision::w4a4_qkv8,   Precision::w4a4_od8,
+            Precision::w4a4_g16_qkv8, Precision::w4a4_g16_od8};
   }
   int max_batch() const override { return kMaxBatch; }
   std::unique_ptr<DeviceModel> load(const core::PackedFile& file,
