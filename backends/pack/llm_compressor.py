@@ -18,6 +18,7 @@ from datasets import Dataset
 from llmcompressor import oneshot
 from llmcompressor.modifiers.awq import AWQModifier
 from llmcompressor.modifiers.quantization import GPTQModifier
+from llmcompressor.pipelines.cache import IntermediatesCache
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -53,6 +54,9 @@ def main(request_path: str) -> None:
     model = LlamaForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
     if request["rotated"]:
         rotate_down_online(model, sizes["intermediate_size"])
+    if not torch.accelerator.is_available():
+        # AWQ of llmcompressor 0.14 pins memory for an accelerator even where there is none.
+        IntermediatesCache.pin_memory = lambda *_: None
     texts = [text[:LONGEST] for text in request["texts"]]
     oneshot(
         model=model,

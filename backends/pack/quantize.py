@@ -13,8 +13,9 @@ from typing import Any
 
 from backends.llama_weights import llama_state
 from backends.pack.errors import CheckpointError
-from backends.pack.hf_import import adjacent_pairs, pack_checkpoint
+from backends.pack.hf_import import pack_checkpoint
 from backends.pack.packed import PackedFile, write_packed
+from backends.pack.positions import adjacent_pairs
 from backends.pack.rotation import ONLINE, rotate
 from backends.pack.round_to_nearest import to_affine4, to_affine8
 from backends.pack.tiles import (
@@ -65,15 +66,14 @@ def quantize(
     packed = PackedFile(source)
     _refuse(packed, recipe)
     sizes = packed.metadata
+    state = dict(llama_state(packed))
+    if recipe.rotated:
+        state = _rotate(state, packed)
     if recipe.method == "rtn":
-        state = dict(llama_state(packed))
-        if recipe.rotated:
-            state = _rotate(state, packed)
         layers = _rounded(state, packed, recipe)
     else:
         layers = _by_llm_compressor(packed, recipe, python)
-        state = _rotate(dict(llama_state(packed)), packed) if recipe.rotated else {}
-    tensors = {**layers, **_vocabulary(packed, state)}
+    tensors = {**layers, **_vocabulary(packed, state if recipe.rotated else None)}
     metadata = {
         key: value
         for key, value in sizes.items()
@@ -156,9 +156,9 @@ def _rounded(state: Mapping[str, Floats], packed: PackedFile, recipe: Recipe) ->
     return tensors
 
 
-def _vocabulary(packed: PackedFile, rotated: Mapping[str, Floats]) -> dict[str, Tensor]:
+def _vocabulary(packed: PackedFile, rotated: Mapping[str, Floats] | None) -> dict[str, Tensor]:
     """Embedding, head and final norm: as they are, or the rotated ones."""
-    if not rotated:
+    if rotated is None:
         names = [name for name in packed.names if not name.startswith("layers.")]
         return {name: packed.tensor(name) for name in names}
     return {
