@@ -18,22 +18,22 @@ struct Cast {
   explicit Cast(const FakeOptions& options)
       : target(options),
         d(options),
-        h(with(options, 1, 0)),
-        r(with(options, 3, 8)),
+        h(with(options, {kFakeLayers}, 0)),
+        r(with(options, {0, 2, 4}, 8)),
         m(options),
-        n(with(options, 1, 0)) {}
+        n(with(options, {kFakeLayers}, 0)) {}
 
-  static FakeOptions with(FakeOptions options, int taps, int reduced) {
-    options.feature_taps = taps;
+  static FakeOptions with(FakeOptions options, std::vector<int> taps, int reduced) {
+    options.taps = std::move(taps);
     options.reduced = reduced;
     return options;
   }
   std::map<std::string, LoadedDrafter> drafters() {
     return {{"d", {d, {}}},
-            {"h", {h, fake_taps(1)}},
-            {"r", {r, fake_taps(3)}},
+            {"h", {h, {kFakeLayers}}},
+            {"r", {r, {0, 2, 4}}},
             {"m", {m, {}}},
-            {"n", {n, fake_taps(1)}}};
+            {"n", {n, {kFakeLayers}}}};
   }
   int misplaced() const {
     return target.misplaced + d.misplaced + h.misplaced + r.misplaced + m.misplaced + n.misplaced;

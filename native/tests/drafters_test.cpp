@@ -209,7 +209,7 @@ TEST_CASE("a chain's tokens may be drawn; the proposal then keeps what they were
   ModelDrafter model(cast.d, Precision::w4a4, 1);
   check(model, {});
   prefill(cast.target, Precision::fp16, 0, prompt, {});
-  const auto taps = fake_taps(3);
+  const std::vector<int> taps{0, 2, 4};
   const Prefilled prefilled = prefill(cast.target, Precision::fp16, 0, prompt, {.taps = taps});
   HeadDrafter head(cast.r, Precision::w4a4, taps, 1);
   check(head, prefilled.features);

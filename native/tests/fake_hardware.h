@@ -24,10 +24,11 @@ class FakeHardware : public worker::Hardware {
     return {Precision::fp16, Precision::w4a16, Precision::w4a4};
   }
   int max_batch() const override { return 6; }
-  std::unique_ptr<worker::DeviceModel> load(const core::PackedFile& file,
+  std::unique_ptr<worker::DeviceModel> load(const core::PackedFile& file, const core::PackedFile*,
                                             std::span<const Precision>, int max_batch,
                                             int max_context) override {
-    return make(file.shape(), max_batch, max_context);
+    const auto& target = file.metadata().target;
+    return make(file.shape(), target ? target->taps : std::vector<int>(), max_batch, max_context);
   }
   std::unique_ptr<worker::DeviceModel> load_synthetic(const core::SyntheticModel& model,
                                                       std::span<const Precision> precisions,
@@ -36,12 +37,12 @@ class FakeHardware : public worker::Hardware {
       return Hardware::load_synthetic(model, precisions, max_batch, max_context);
     }
     seed = model.seed;
-    return make(model.shape, max_batch, max_context);
+    return make(model.shape, {}, max_batch, max_context);
   }
 
  private:
-  std::unique_ptr<worker::DeviceModel> make(const ModelShape& shape, int max_batch,
-                                            int max_context) {
+  std::unique_ptr<worker::DeviceModel> make(const ModelShape& shape, const std::vector<int>& taps,
+                                            int max_batch, int max_context) {
     on_load();
     ++loads;
     FakeOptions options;
@@ -49,6 +50,7 @@ class FakeHardware : public worker::Hardware {
     options.max_batch = max_batch;
     options.max_context = max_context;
     options.order = 2;
+    options.taps = taps;
     return std::make_unique<Loaded>(options, on_forward);
   }
 

@@ -33,19 +33,11 @@ struct FakeOptions {
   int max_context = 128;
   int order = 0;              // tokens that the next one depends on; 0: all
   double disagreement = 0.3;  // share of rows where another precision than fp16 draws other logits
-  int feature_taps = 0;       // of a head: taps of its target
+  std::vector<int> taps;      // of a head: what it reads of its target
   int reduced = 0;            // entries of a reduced vocabulary; 0: whole
 };
 
 constexpr int kFakeLayers = 3, kFakeHidden = 4;
-
-// What a head with so many taps reads of its target.
-inline std::vector<int> fake_taps(int count) {
-  if (count == 1) return {kFakeLayers};
-  std::vector<int> taps;
-  for (int tap = 1; tap <= count; ++tap) taps.push_back(tap);
-  return taps;
-}
 
 // A hash as four floats of sixteen bits each, and back.
 inline void add_feature(std::vector<float>& features, uint64_t hash) {
@@ -68,7 +60,7 @@ class FakeModel : public Model {
     shape_.max_position = options.max_context;
     shape_.layers = kFakeLayers;
     shape_.hidden = kFakeHidden;
-    shape_.feature_width = kFakeHidden * options.feature_taps;
+    shape_.feature_width = kFakeHidden * static_cast<int>(options.taps.size());
     for (int entry = 0; entry < options.reduced; ++entry) {
       draft_tokens_.push_back(entry * options.vocabulary / options.reduced);
     }
@@ -235,11 +227,10 @@ class FakeModel : public Model {
     if (width != static_cast<std::size_t>(shape_.feature_width)) {
       throw std::invalid_argument("The features are neither the target's nor the head's own.");
     }
-    const std::vector<int> taps = fake_taps(options_.feature_taps);
     uint64_t path = 0;
-    for (std::size_t tap = 0; tap < taps.size(); ++tap) {
+    for (std::size_t tap = 0; tap < options_.taps.size(); ++tap) {
       const auto part = feature.subspan(tap * kFakeHidden, kFakeHidden);
-      const uint64_t told = tapped(hash_of(part), taps[tap]);
+      const uint64_t told = tapped(hash_of(part), options_.taps[tap]);
       if (tap > 0 && told != path) throw std::invalid_argument("The taps are of several tokens.");
       path = told;
     }

@@ -19,6 +19,25 @@ PackedParts named(const std::string& name) {
   return parts;
 }
 
+// A head for the model with this content, reading its last residual stream.
+PackedParts head_for(const std::string& content_hash) {
+  PackedParts parts = named("head");
+  parts.metadata["architecture"] = "eagle2";
+  parts.metadata["num_layers"] = 1;
+  parts.metadata["tied_head"] = false;
+  parts.metadata["target"] = {
+      {"content_hash", content_hash}, {"hidden_size", 64}, {"num_layers", 2}, {"taps", {3}}};
+  parts.metadata["tensors"] = parts.tensors = json::object();
+  parts.data.clear();
+  parts.add("fc", "f16", 64, 128, 0);
+  parts.add("layers.0.qkv", "affine4", 128, 64, 64);
+  parts.add("layers.0.o", "affine4", 64, 64, 32);
+  parts.add("layers.0.gate_up", "f16", 64, 64, 0);
+  parts.add("layers.0.down", "bf16", 64, 32, 0);
+  parts.add("layers.0.mlp_norm", "f32", 64, 1, 0);
+  return parts;
+}
+
 const json kTree = {{"kind", "tree"}, {"depth", 3}, {"top_k", 3}, {"nodes", 8}};
 
 // A worker whose load has two models as drafters.
@@ -95,6 +114,67 @@ TEST_CASE("drafters that were loaded draft, and change no token") {
   }
   bench.run["method"]["drafter"]["inner"] = {{"kind", "self"}, {"precision", "w4a4"}};
   CHECK(DrafterBench::tokens_of(bench.ask(bench.run)) == expected);
+}
+
+// A worker whose load has a model and two heads, one for the target and one for the model.
+struct HeadBench : DrafterBench {
+  TemporaryFile head{head_for("none").bytes()};
+  TemporaryFile middles_head{head_for("middle").bytes()};
+
+  HeadBench() {
+    load["drafters"] = {
+        {{"id", "middles"},
+         {"path", middles_head.path()},
+         {"precisions", {"w4a4"}},
+         {"target", "middle"}},
+        {{"id", "middle"}, {"path", middle.path()}, {"precisions", {"w4a16"}}},
+        {{"id", "head"}, {"path", head.path()}, {"precisions", {"w4a4"}}, {"target", nullptr}}};
+    run["method"]["drafter"] = {{"kind", "head"}, {"id", "head"}, {"precision", "w4a4"}};
+  }
+};
+
+TEST_CASE("heads draft for the model that they were trained for") {
+  HeadBench bench;
+  bench.start();
+  const json expected = bench.plain_tokens();
+  const json chain = bench.ask(bench.run);
+  CHECK(DrafterBench::tokens_of(chain) == expected);
+  CHECK(chain["sequence_rounds"]["drafted"][0] == 3);
+  bench.run["method"]["shape"] = kTree;
+  bench.run["share_prefill"] = true;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    const json tree = bench.ask(bench.run);
+    CHECK(DrafterBench::tokens_of(tree) == expected);
+    CHECK(tree["requests"][0]["ttft_shared"] == (repeat == 1));
+  }
+  bench.use_cascade();
+  bench.run["method"]["drafter"]["inner"] = {
+      {"kind", "head"}, {"id", "middles"}, {"precision", "w4a4"}};
+  CHECK(DrafterBench::tokens_of(bench.ask(bench.run)) == expected);
+  bench.check_refused(bench.run, "/method/drafter/inner/id", "head", "bad_request",
+                      "'method.drafter.inner.id' is 'head', a head for 'target'; here it would "
+                      "draft for 'middle'");
+  bench.check_refused(bench.run, "/method/drafter/id", "head", "bad_request",
+                      "which is a draft head; its kind is 'head'");
+  bench.forward["model"] = "head";
+  bench.forward["precision"] = "w4a4";
+  CHECK(bench.ask(bench.forward)["times"].contains("4"));
+}
+
+TEST_CASE("a head is refused where its target is not, or is another model") {
+  HeadBench bench;
+  const auto refused = [&](const std::string& pointer, const json& value, const std::string& part) {
+    bench.check_refused(bench.load, pointer, value, "bad_request", part);
+  };
+  refused("/drafters/0/target", "target",
+          "'drafters[0]': the drafter 'middles' (head) was trained for the model with the content "
+          "'middle', and 'target' (tiny) has 'none'. Train a head");
+  refused("/drafters/0/target", "midle", "'drafters[0].target' is 'midle'");
+  refused("/drafters/0/target", "midle", "Did you mean 'middle'?");
+  refused("/drafters/0/target", "head", "'drafters[0].target' is 'head', which is no model");
+  refused("/drafters/1/target", "middle", "'drafters[1].target' belongs to draft heads");
+  refused("/model/path", bench.head.path(), "'model' is the draft head 'head'");
+  CHECK(bench.hardware.loads == 0);
 }
 
 TEST_CASE("a forward of a drafter is timed by its id") {

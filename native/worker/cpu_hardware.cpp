@@ -45,11 +45,11 @@ class CpuHardware : public Hardware {
             Precision::w4a4_g16_qkv8, Precision::w4a4_g16_od8};
   }
   int max_batch() const override { return kMaxBatch; }
-  std::unique_ptr<DeviceModel> load(const core::PackedFile& file,
+  std::unique_ptr<DeviceModel> load(const core::PackedFile& file, const core::PackedFile* target,
                                     std::span<const Precision> precisions, int max_batch,
                                     int max_context) override {
     return std::make_unique<LoadedOnCpu>(
-        cpu::make_cpu_model(file, precisions, max_batch, max_context, threads_));
+        cpu::make_cpu_model(file, precisions, max_batch, max_context, threads_, target));
   }
 
  private:

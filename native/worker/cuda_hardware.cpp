@@ -32,7 +32,7 @@ class CudaHardware : public Hardware {
             Precision::w4a16, Precision::w4a8, Precision::w4a4};
   }
   int max_batch() const override { return kMaxBatch; }
-  std::unique_ptr<DeviceModel> load(const core::PackedFile& file,
+  std::unique_ptr<DeviceModel> load(const core::PackedFile& file, const core::PackedFile*,
                                     std::span<const Precision> precisions, int max_batch,
                                     int max_context) override {
     core::require_plain_llama(file, "CUDA engine");

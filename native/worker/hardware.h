@@ -42,8 +42,10 @@ class Hardware {
   virtual Description description() const = 0;
   virtual std::vector<Precision> precisions() const = 0;
   virtual int max_batch() const = 0;
-  // The file outlives the model. Throws core::Error that says what to change.
+  // The file outlives the model, and so does `target`, the file of the model that a draft head was
+  // trained for; null for every other model. Throws core::Error that says what to change.
   virtual std::unique_ptr<DeviceModel> load(const core::PackedFile& file,
+                                            const core::PackedFile* target,
                                             std::span<const Precision> precisions, int max_batch,
                                             int max_context) = 0;
   // As load, with weights that the device draws from a seed. Throws Error of type `unsupported`

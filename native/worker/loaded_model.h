@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct ModelSource {
   std::string path;  // empty for a synthetic model
   std::optional<core::SyntheticModel> synthetic;
   std::vector<Precision> precisions;
-  std::string target_id;  // of a head: of the model whose features it reads; empty: the target
+  std::string target_id;  // of a head: of the model whose features it reads
 };
 
 class LoadedModel {
@@ -35,7 +36,14 @@ class LoadedModel {
   // Throws Error of type `bad_request` where the model has no positions for `max_context` tokens.
   void require_positions(int max_context) const;
 
-  void put_on(Hardware& hardware, int max_batch, int max_context);
+  // Of a draft head: the id of the model whose features it reads, and what it reads of them.
+  bool is_head() const;
+  const std::string& target_id() const { return source_.target_id; }
+  std::vector<int> taps() const;
+  const std::string& trained_for() const;  // its content hash
+
+  // `target` is the model that a head drafts for; null for every other model.
+  void put_on(Hardware& hardware, const LoadedModel* target, int max_batch, int max_context);
   void take_off() { device_.reset(); }
   DeviceModel& device() const { return *device_; }
   Model& model() const { return device_->model(); }
@@ -47,7 +55,10 @@ class LoadedModel {
   std::unique_ptr<DeviceModel> device_;
 };
 
-// Throws Error of type `bad_request` where the drafter's tokens are not the target's.
-void require_vocabulary_of(const LoadedModel& target, const LoadedModel& drafter);
+// Opens the target and its drafters, in this order, and checks that they go together. Throws
+// core::Error.
+std::vector<std::unique_ptr<LoadedModel>> open_models(const ModelSource& target,
+                                                      std::span<const ModelSource> drafters,
+                                                      int max_context);
 
 }  // namespace specquant::worker

@@ -135,7 +135,7 @@ std::vector<ModelSource> parse_drafters(Fields& fields, const Hardware& hardware
     ModelSource source = parse_source(drafter, key);
     source.id = drafter.text("id");
     source.precisions = parse_precisions(drafter, hardware);
-    if (drafter.has("target")) source.target_id = drafter.text("target");
+    source.target_id = drafter.has("target") ? drafter.text("target") : decode::kTargetId;
     drafter.finish();
     if (source.id.empty() || source.id == decode::kTargetId) {
       bad_request("'" + key + ".id' is " + core::quoted(source.id) +

@@ -121,9 +121,15 @@ LoadedModel& Worker::Loaded::find(const std::string& id) const {
   return **std::ranges::find_if(models, [&](const auto& m) { return m->source().id == id; });
 }
 
+void Worker::Loaded::take_off() {
+  prefill.clear();
+  for (const auto& model : models) model->take_off();
+}
+
 void Worker::put_on_device(Loaded& loaded) {
   for (const auto& model : loaded.models) {
-    model->put_on(hardware_, loaded.request.max_batch, loaded.request.max_context);
+    model->put_on(hardware_, model->is_head() ? &loaded.find(model->target_id()) : nullptr,
+                  loaded.request.max_batch, loaded.request.max_context);
   }
 }
 
@@ -131,31 +137,24 @@ nlohmann::json Worker::load(Fields& fields) {
   auto fresh = std::make_unique<Loaded>();
   fresh->request = parse_load(fields, hardware_);
   const LoadRequest& request = fresh->request;
-  fresh->models.push_back(std::make_unique<LoadedModel>(request.target));
-  for (const ModelSource& source : request.drafters) {
-    fresh->models.push_back(std::make_unique<LoadedModel>(source));
-    require_vocabulary_of(fresh->target(), *fresh->models.back());
-  }
-  for (const auto& model : fresh->models) model->require_positions(request.max_context);
+  fresh->models = open_models(request.target, request.drafters, request.max_context);
   fresh->limits = {.precisions = request.target.precisions,
                    .drafters = {},
                    .max_context = request.max_context,
                    .max_batch = request.max_batch,
                    .vocabulary = fresh->target().shape().vocabulary};
-  for (const ModelSource& source : request.drafters) {
-    fresh->limits.drafters.push_back({source.id, source.precisions, false, source.target_id});
+  for (const auto& model : std::span(fresh->models).subspan(1)) {
+    fresh->limits.drafters.push_back(
+        {model->source().id, model->source().precisions, model->is_head(), model->target_id()});
   }
 
   // Two loads at once would need, and report, the memory of both.
   std::unique_ptr<Loaded> former = std::move(loaded_);
-  if (former) {
-    former->prefill.clear();
-    for (const auto& model : former->models) model->take_off();
-  }
+  if (former) former->take_off();
   try {
     put_on_device(*fresh);
   } catch (...) {
-    for (const auto& model : fresh->models) model->take_off();
+    fresh->take_off();
     if (former) {
       put_on_device(*former);
       loaded_ = std::move(former);
@@ -175,7 +174,8 @@ nlohmann::json Worker::run(Fields& fields) {
   if (request.trace == Trace::tokens) trace.emplace(request.trace_path);
   std::map<std::string, decode::LoadedDrafter> drafters;
   for (const DrafterLimits& drafter : held.limits.drafters) {
-    drafters.emplace(drafter.id, decode::LoadedDrafter{held.find(drafter.id).model(), {}});
+    drafters.emplace(drafter.id, decode::LoadedDrafter{held.find(drafter.id).model(),
+                                                       held.find(drafter.id).taps()});
   }
   const std::unique_ptr<decode::Acceptance> acceptance = request.method.make_acceptance();
   const std::unique_ptr<decode::Acceptance> inner_acceptance =

@@ -37,6 +37,12 @@ class Worker {
     decode::PrefillCache prefill;
     Limits limits;
 
+    Loaded() = default;
+    Loaded(const Loaded&) = delete;
+    Loaded& operator=(const Loaded&) = delete;
+    ~Loaded() { take_off(); }  // a head's device reads its target's file
+
+    void take_off();
     LoadedModel& target() const { return *models[0]; }
     LoadedModel& find(const std::string& id) const;
   };
