@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.pack.checkpoint import Checkpoint
-from backends.pack.codes import Codes, concatenate_codes, sixteen, to_matrix
+from backends.pack.codes import Codes, concatenate_codes, contiguous, sixteen, to_matrix
 from backends.pack.hf_config import HfConfig
 from backends.pack.positions import adjacent_pairs
 from backends.pack.quantized import read_scheme
 from backends.pack.rounding import Rounding
+from backends.pack.shapes import COLUMNS
 from backends.pack.tiles import (
     Matrix,
     Sixteen,
@@ -46,14 +47,15 @@ class CheckpointTensors:
         queries = sizes["num_heads"] * sizes["head_dim"]
         self.checkpoint.ignore(f"{source}.self_attn.rotary_emb.inv_freq")
         packed = self._attention_input(f"{source}.self_attn", target, input_width)
-        packed[f"{target}.o"] = self.matrix(f"{source}.self_attn.o_proj", hidden, queries)
-        packed[f"{target}.gate_up"] = self._fused(
+        packed |= self._linear(f"{target}.o", f"{source}.self_attn.o_proj", hidden, queries)
+        packed |= self._fused(
+            f"{target}.gate_up",
             [f"{source}.mlp.gate_proj", f"{source}.mlp.up_proj"],
             [inner, inner],
             hidden,
             gate_up_order(inner),
         )
-        packed[f"{target}.down"] = self.matrix(f"{source}.mlp.down_proj", hidden, inner)
+        packed |= self._linear(f"{target}.down", f"{source}.mlp.down_proj", hidden, inner)
         return packed
 
     def vector(self, name: str, length: int) -> Vector:
@@ -94,9 +96,7 @@ class CheckpointTensors:
             ]
         )
         modules = [f"{source}.{part}_proj" for part in "qkv"]
-        found: dict[str, Tensor] = {
-            f"{target}.qkv": self._fused(modules, counts, input_width, pairs)
-        }
+        found = self._fused(f"{target}.qkv", modules, counts, input_width, pairs)
         biases = [f"{module}.bias" for module in modules]
         needed = self.config.model_type == "qwen2"
         if needed or any(self.checkpoint.has(bias) for bias in biases):
@@ -121,9 +121,21 @@ class CheckpointTensors:
             return codes
         return self.plain(f"{module}.weight", rows, cols)
 
+    def _linear(self, name: str, module: str, rows: int, cols: int) -> dict[str, Tensor]:
+        part = self._part(module, rows, cols)
+        return self._placed(name, part) if isinstance(part, Codes) else {name: part}
+
+    def _placed(self, name: str, codes: Codes) -> dict[str, Tensor]:
+        """Codes as a packed matrix, with the order of its columns where they were in act-order."""
+        codes, columns = contiguous(codes)
+        found: dict[str, Tensor] = {name: to_matrix(codes, self.rounding)}
+        if columns is not None:
+            found[name + COLUMNS] = columns
+        return found
+
     def _fused(
-        self, modules: Sequence[str], rows: Sequence[int], cols: int, order: _Rows
-    ) -> Matrix:
+        self, name: str, modules: Sequence[str], rows: Sequence[int], cols: int, order: _Rows
+    ) -> dict[str, Tensor]:
         """Linear layers with the same input as one matrix, its rows in `order`."""
         parts = [
             self._part(module, count, cols) for module, count in zip(modules, rows, strict=True)
@@ -131,9 +143,9 @@ class CheckpointTensors:
         codes = [part for part in parts if isinstance(part, Codes)]
         plain = [part for part in parts if isinstance(part, Sixteen)]
         if len(codes) == len(parts):
-            return to_matrix(concatenate_codes(codes).take_rows(order), self.rounding)
+            return self._placed(name, concatenate_codes(codes).take_rows(order))
         if len(plain) == len(parts) and len({part.kind for part in plain}) == 1:
-            return take_rows(concatenate_rows(plain), order)
+            return {name: take_rows(concatenate_rows(plain), order)}
         raise self.checkpoint.error(
             f"{', '.join(modules)} are stored in different types, which is unsupported, since "
             "they become one tensor."

@@ -6,6 +6,7 @@ exactly is counted, never hidden.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from backends.pack.rounding import Rounding
 from backends.pack.safetensors_file import StoredTensor
-from backends.pack.tiles import GROUPS, Affine4, Affine8, Bytes, Floats, Matrix, Sixteen
+from backends.pack.tiles import GROUPS, Affine4, Affine8, Bytes, Floats, Matrix, Sixteen, Tokens
 
 Integers = npt.NDArray[np.int16]
 _Values = TypeVar("_Values", Floats, Integers)
@@ -84,17 +85,33 @@ def concatenate_codes(parts: Sequence[Codes]) -> Codes:
     )
 
 
+def contiguous(codes: Codes) -> tuple[Codes, Tokens | None]:
+    """The codes with each group's columns side by side, and which input each column then takes.
+
+    None where the columns stand so already, and where their groups differ in size, which leaves
+    the codes in act-order.
+    """
+    groups = codes.s.shape[1]
+    if codes.order is None:
+        return codes, None
+    if (np.bincount(codes.order, minlength=groups) != codes.q.shape[1] // groups).any():
+        return codes, None
+    columns = np.argsort(codes.order, kind="stable")
+    sorted_codes = dataclasses.replace(codes, q=codes.q[:, columns], order=None)
+    return sorted_codes, Tokens(columns.astype(np.int32))
+
+
 def to_matrix(codes: Codes, rounding: Rounding) -> Matrix:
     """The codes in the packed kind that keeps them.
 
     4 bits become `affine4` where every −s·zero is an f16 number (as for symmetric codes), else
     `affine4z`; 8 bits become `affine8` where their zero points are 128 or fit it after a shift.
-    Other 8-bit codes and those in act-order become 16-bit weights, rounded as their library rounds
-    them. Raises CheckpointError for a scale that is NaN, infinite or beyond f16.
+    Other 8-bit codes and those still in act-order become 16-bit weights, rounded as their library
+    rounds them. Raises CheckpointError for a scale that is NaN, infinite or beyond f16.
     """
     rounding.wrap(int((codes.zero >> codes.bits).sum()))
     if codes.order is not None:
-        return _sixteen(codes, rounding, "in act-order (g_idx)")
+        return _sixteen(codes, rounding, "in act-order with groups of unequal size (g_idx)")
     s, zero = _whole_groups(codes, codes.s), _whole_groups(codes, codes.zero)
     if codes.bits == 8:
         shifted = codes.q.astype(np.int16) + np.repeat(128 - zero, _width(codes), axis=1)

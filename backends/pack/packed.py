@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backends.pack.errors import CheckpointError
-from backends.pack.shapes import HEADS, check_shapes
+from backends.pack.shapes import COLUMNS, HEADS, check_shapes
 from backends.pack.tiles import (
     Bytes,
     Floats,
@@ -215,8 +215,18 @@ class PackedFile:
         return from_bytes(data, entry["kind"], entry["rows"], entry["cols"], entry["group"])
 
     def dequantize(self, name: str) -> Floats:
-        """The tensor's values, f32: [rows, cols], or [rows] for a norm."""
-        return self.tensor(name).dequantize()
+        """The tensor's values, f32: [rows, cols], or [rows] for a norm.
+
+        Columns that are stored in an order of their own come in the order of the input. Raises
+        CheckpointError where that order does not name each column once.
+        """
+        values = self.tensor(name).dequantize()
+        if name + COLUMNS not in self.names:
+            return values
+        columns = self.raw(name + COLUMNS).view(np.int32)
+        if not np.array_equal(np.sort(columns), np.arange(len(columns))):
+            raise CheckpointError(self.path, "it does not name each column once.", name + COLUMNS)
+        return values[:, np.argsort(columns)]
 
     def verify(self) -> None:
         """Raise CheckpointError where the content hash does not fit the content."""

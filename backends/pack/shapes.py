@@ -11,6 +11,7 @@ from backends.pack.tiles import GROUPS, KINDS
 
 HEADS = ("eagle2", "eagle3")
 DRAFT_TOKENS = "draft_tokens"
+COLUMNS = "_columns"
 
 
 def expected_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -43,6 +44,16 @@ def optional_shapes(metadata: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
         f"layers.{layer}.{part}": (length, 1)
         for layer in range(metadata["num_layers"])
         for part, length in parts.items()
+    }
+
+
+def column_shapes(shapes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Name -> (rows, cols) of the orders of columns that matrices of a model's layers may have."""
+    matrices = ("qkv", "o", "gate_up", "down")
+    return {
+        name + COLUMNS: (cols, 1)
+        for name, (_, cols) in shapes.items()
+        if name.rpartition(".")[2] in matrices
     }
 
 
@@ -99,11 +110,13 @@ def with_draft_tokens(
 def check_shapes(path: Path, metadata: Mapping[str, Any]) -> None:
     """Raise CheckpointError where the tensors are not those of a model of these dimensions."""
     described = metadata["tensors"]
+    orders: dict[str, tuple[int, int]] = {}
     try:
         if metadata["architecture"] in HEADS:
             expected = head_shapes(metadata, described)
         else:
             expected = expected_shapes(metadata)
+            orders = column_shapes(expected)
         expected = with_draft_tokens(expected, described)
     except (KeyError, TypeError) as error:
         raise CheckpointError(path, f"its metadata is incomplete ({error!r}).") from None
@@ -111,6 +124,7 @@ def check_shapes(path: Path, metadata: Mapping[str, Any]) -> None:
         # What one layer has, all have.
         if f"layers.0.{name.rpartition('.')[2]}" in described:
             expected[name] = shape
+    expected |= {name: shape for name, shape in orders.items() if name in described}
     for name in sorted(expected.keys() | described.keys()):
         if name not in described:
             raise CheckpointError(path, "it is missing.", name)
@@ -121,7 +135,7 @@ def check_shapes(path: Path, metadata: Mapping[str, Any]) -> None:
             kind, group, shape = entry["kind"], entry["group"], (entry["rows"], entry["cols"])
         except (KeyError, TypeError):
             raise CheckpointError(path, "its description is incomplete.", name) from None
-        vector = "i32" if name == DRAFT_TOKENS else "f32"
+        vector = "i32" if name == DRAFT_TOKENS or name.endswith(COLUMNS) else "f32"
         if kind not in KINDS or (kind == vector) != (cols == 1):
             raise CheckpointError(path, f"its kind {kind!r} does not fit.", name)
         if shape != (rows, cols):

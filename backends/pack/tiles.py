@@ -177,7 +177,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids: values [rows], i32."""
+    """Token ids, or places of columns: values [rows], i32."""
 
     values: Integers
     kind = "i32"
@@ -189,7 +189,7 @@ class Tokens:
         return len(self.values), 1
 
     def dequantize(self) -> Floats:
-        """The ids as numbers [rows]; exact below 2^24."""
+        """The values as numbers [rows]; exact below 2^24."""
         return self.values.astype(np.float32)
 
     def to_bytes(self) -> Bytes:

@@ -120,6 +120,7 @@ void PackedFile::read(std::span<const std::byte> bytes) {
   }
   place_tensors(header, metadata["tensors"], bytes.subspan(data_start));
   check_draft_tokens();
+  check_columns();
 }
 
 nlohmann::json PackedFile::parse_part(std::span<const std::byte> text, const char* part) const {
@@ -187,6 +188,19 @@ void PackedFile::check_draft_tokens() const {
       fail("tensor 'draft_tokens': its tokens do not rise from 0 to below 'vocab_size'.");
     }
     before = token;
+  }
+}
+
+void PackedFile::check_columns() const {
+  for (const auto& [name, tensor] : tensors_) {
+    if (!name.ends_with("_columns")) continue;
+    std::vector<bool> seen(static_cast<std::size_t>(tensor.rows));
+    for (const int32_t column : tensor.integers()) {
+      if (column < 0 || column >= tensor.rows || seen[static_cast<std::size_t>(column)]) {
+        fail("tensor '" + name + "': it does not name each column once.");
+      }
+      seen[static_cast<std::size_t>(column)] = true;
+    }
   }
 }
 

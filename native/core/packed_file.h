@@ -62,6 +62,7 @@ class PackedFile {
   void place_tensors(const nlohmann::json& header, const nlohmann::json& descriptions,
                      std::span<const std::byte> data);
   void check_draft_tokens() const;
+  void check_columns() const;
   [[noreturn]] void fail(const std::string& what) const;
 };
 

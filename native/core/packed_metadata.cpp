@@ -243,6 +243,13 @@ std::vector<ExpectedTensor> expected_tensors(const PackedMetadata& metadata,
     matrix(prefix + "down", hidden, shape.intermediate);
     vector(prefix + "attn_norm", hidden, eagle2 && first);
     vector(prefix + "mlp_norm", hidden);
+    const auto columns = [&](const char* part, int64_t count) {
+      if (!drafts) all.push_back({prefix + part + "_columns", count, 1, TensorKind::i32, true});
+    };
+    columns("qkv", hidden);
+    columns("o", query);
+    columns("gate_up", hidden);
+    columns("down", shape.intermediate);
     if (described.contains("layers.0.qkv_bias")) vector(prefix + "qkv_bias", qkv);
     if (described.contains("layers.0.q_norm")) {
       vector(prefix + "q_norm", shape.head_dim);

@@ -13,7 +13,8 @@ std::string beyond_plain_llama(const PackedFile& file) {
   if (metadata.hadamard_down || metadata.hadamard_o) return "it has 'hadamard'";
   if (file.find("draft_tokens") != nullptr) return "it has tensor 'draft_tokens'";
   for (int layer = 0; layer < file.shape().layers; ++layer) {
-    for (const char* part : {"qkv_bias", "q_norm", "k_norm"}) {
+    for (const char* part : {"qkv_bias", "q_norm", "k_norm", "qkv_columns", "o_columns",
+                             "gate_up_columns", "down_columns"}) {
       const TensorView* tensor = file.find_in_layer(layer, part);
       if (tensor != nullptr) return "it has tensor '" + tensor->name + "'";
     }

@@ -9,7 +9,8 @@ namespace specquant::core {
 
 // Throws Error of type `unsupported` that names the first part of the file which goes beyond a
 // plain Llama: a draft head, a reduced vocabulary, rotary scaling, an online Hadamard transform,
-// biases of q, k and v, or norms of q and k. `engine` is named in the message.
+// biases of q, k and v, norms of q and k, or columns in an order of their own. `engine` is named in
+// the message.
 void require_plain_llama(const PackedFile& file, const std::string& engine);
 
 }  // namespace specquant::core

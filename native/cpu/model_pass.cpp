@@ -90,8 +90,15 @@ void Pass::prepare_inputs() {
   const int count = static_cast<int>(rows_.size());
   const LayerInputs& kinds = weights_->layer_inputs;
   const int sets = apart_ ? pool_.size() : 1;
+  const auto reordered = [](const LayerWeights& layer) {
+    return layer.qkv_columns != nullptr || layer.o_columns != nullptr ||
+           layer.gate_up_columns != nullptr || layer.down_columns != nullptr;
+  };
+  const bool orders = std::ranges::any_of(weights_->layers, reordered);
+  const int widest = std::max({shape_.hidden, attention_width_, shape_.intermediate});
   for (int i = 0; i < sets; ++i) {
     Inputs& set = inputs_[static_cast<std::size_t>(i)];
+    if (orders) set.ordered.resize(std::max(set.ordered.size(), at(count, widest)));
     set.qkv.prepare(kinds.qkv, count, shape_.hidden);
     set.o.prepare(kinds.o, count, attention_width_);
     set.gate_up.prepare(kinds.gate_up, count, shape_.hidden);
@@ -119,28 +126,44 @@ void Pass::normalize(int row, const float* norm, float* out) const {
   }
 }
 
-void Pass::norm_and_pack(Member& member, const float* norm, PackedRows& packed) {
+void Pass::pack(Member& member, const float* x, int width, const int32_t* columns, int begin,
+                int end, PackedRows& packed) {
+  if (columns != nullptr) {
+    std::vector<float>& ordered = inputs(member).ordered;
+    for (int row = begin; row < end; ++row) {
+      const float* from = x + at(row, width);
+      float* to = ordered.data() + at(row, width);
+      for (int column = 0; column < width; ++column) to[column] = from[columns[column]];
+    }
+    x = ordered.data();
+  }
+  kernels_.pack(x, width, begin, end, packed);
+}
+
+void Pass::norm_and_pack(Member& member, const float* norm, const int32_t* columns,
+                         PackedRows& packed) {
   float* normed = inputs(member).normed.data();
   prepare_rows(member, static_cast<int>(rows_.size()), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) normalize(row, norm, normed + at(row, shape_.hidden));
-    kernels_.pack(normed, shape_.hidden, begin, end, packed);
+    pack(member, normed, shape_.hidden, columns, begin, end, packed);
   });
 }
 
 void Pass::pack_rows(Member& member, const std::vector<float>& values, int width,
-                     const std::optional<core::Hadamard>& transform, PackedRows& packed) {
+                     const std::optional<core::Hadamard>& transform, const int32_t* columns,
+                     PackedRows& packed) {
   float* transformed = inputs(member).normed.data();
   float* scratch = inputs_[static_cast<std::size_t>(member.index())].scratch.data();
   prepare_rows(member, static_cast<int>(rows_.size()), [&](int begin, int end) {
     if (!transform) {
-      kernels_.pack(values.data(), width, begin, end, packed);
+      pack(member, values.data(), width, columns, begin, end, packed);
       return;
     }
     for (int row = begin; row < end; ++row) {
       floats_.hadamard({transform->signs.data(), transform->order, transform->power,
                         values.data() + at(row, width), scratch, transformed + at(row, width)});
     }
-    kernels_.pack(transformed, width, begin, end, packed);
+    pack(member, transformed, width, columns, begin, end, packed);
   });
 }
 
@@ -171,7 +194,7 @@ void Pass::layers(Member& member) {
     if (joins) {
       join_norms(member, layer.attention_norm);
     } else {
-      norm_and_pack(member, layer.attention_norm, input.qkv);
+      norm_and_pack(member, layer.attention_norm, layer.qkv_columns, input.qkv);
     }
     // A head with a norm of its own is computed in one piece.
     const int step = layer.q_norm == nullptr ? 1 : shape_.head_dim / kTileRows;
@@ -186,10 +209,10 @@ void Pass::layers(Member& member) {
     attention(member, index);
     member.barrier();
 
-    pack_rows(member, attention_, attention_width_, attention_transform_, input.o);
+    pack_rows(member, attention_, attention_width_, attention_transform_, layer.o_columns, input.o);
     accumulate(layer.o, input.o);
 
-    norm_and_pack(member, layer.mlp_norm, input.gate_up);
+    norm_and_pack(member, layer.mlp_norm, layer.gate_up_columns, input.gate_up);
     member.share(layer.gate_up.tile_count(),
                  piece_tiles(layer.gate_up.tile_count(), member.size(), 2),
                  [&](int begin, int end) {
@@ -202,7 +225,7 @@ void Pass::layers(Member& member) {
                  });
     member.barrier();
 
-    pack_rows(member, mlp_, shape_.intermediate, mlp_transform_, input.down);
+    pack_rows(member, mlp_, shape_.intermediate, mlp_transform_, layer.down_columns, input.down);
     accumulate(layer.down, input.down);
   }
   keep_features(member, shape_.layers);

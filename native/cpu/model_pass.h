@@ -59,6 +59,7 @@ class Pass {
     PackedRows target_features;  // eagle3
     std::vector<float> normed;   // [row][...], the widest of the above that is computed
     std::vector<float> scratch;  // of a Hadamard transform
+    std::vector<float> ordered;  // [row][...], columns in a matrix's own order
   };
 
   // model_pass_input.cpp: the residual stream in front of the first layer.
@@ -93,10 +94,14 @@ class Pass {
     member.share(rows, kRowBlock, work);
     member.barrier();
   }
-  void norm_and_pack(Member& member, const float* norm, PackedRows& packed);
+  void norm_and_pack(Member& member, const float* norm, const int32_t* columns, PackedRows& packed);
   // Packs `width` values a row, after their Hadamard transform where there is one.
   void pack_rows(Member& member, const std::vector<float>& values, int width,
-                 const std::optional<core::Hadamard>& transform, PackedRows& packed);
+                 const std::optional<core::Hadamard>& transform, const int32_t* columns,
+                 PackedRows& packed);
+  // Packs rows of `width` values in the order of `columns` (null: as they stand).
+  void pack(Member& member, const float* x, int width, const int32_t* columns, int begin, int end,
+            PackedRows& packed);
   // The norm of a row of the residual stream, or the row itself where the model has no norm there.
   void normalize(int row, const float* norm, float* out) const;
 

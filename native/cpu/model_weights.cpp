@@ -235,9 +235,15 @@ WeightSet ModelWeights::build(Precision precision, const core::PackedFile& file,
     const auto vector = [&](const char* part) {
       return optional_floats(file.find_in_layer(layer, part));
     };
+    const auto columns = [&](const char* part) {
+      const TensorView* tensor = file.find_in_layer(layer, part);
+      return tensor == nullptr ? nullptr : tensor->integers().data();
+    };
     set.layers.push_back({matrix("qkv"), matrix("o"), matrix("gate_up"), matrix("down"),
                           vector("attn_norm"), vector("mlp_norm"), vector("qkv_bias"),
-                          vector("q_norm"), vector("k_norm")});
+                          vector("q_norm"), vector("k_norm"), columns("qkv_columns"),
+                          columns("o_columns"), columns("gate_up_columns"),
+                          columns("down_columns")});
   }
   set.head = place(precision, head, pool);
   const bool own_embedding = file.shape().tied_head || file.find("embed") != nullptr;

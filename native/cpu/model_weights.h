@@ -23,6 +23,11 @@ struct LayerWeights {
   const float* qkv_bias = nullptr;  // null: none
   const float* q_norm = nullptr;    // null: none; k_norm likewise
   const float* k_norm = nullptr;
+  // Column c of a matrix takes element columns[c] of its input; null: element c.
+  const int32_t* qkv_columns = nullptr;
+  const int32_t* o_columns = nullptr;
+  const int32_t* gate_up_columns = nullptr;
+  const int32_t* down_columns = nullptr;
 };
 
 // How the input of each matrix of a layer is represented.

@@ -28,10 +28,11 @@ RandomModelSpec untied_spec() {
   return spec;
 }
 
-// GPTQ's and AWQ's integer zero points, in the layers and in an untied head.
+// GPTQ's and AWQ's integer zero points, in the layers and in an untied head, and act-order.
 RandomModelSpec zero_point_spec() {
   RandomModelSpec spec = untied_spec();
   spec.layer_kind = spec.head_kind = WeightKind::affine4z;
+  spec.columns = true;
   spec.seed = 6;
   return spec;
 }

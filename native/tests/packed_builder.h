@@ -1,11 +1,13 @@
 // Small random models in the packed format, built in memory, beside their weights in float64.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -25,7 +27,7 @@ struct RandomModelSpec {
   unsigned seed = 1;
   core::Architecture architecture = core::Architecture::llama;
   std::vector<int32_t> draft_tokens = {};  // rising; with them the head has so many rows
-  bool qkv_bias = false, head_norms = false;
+  bool qkv_bias = false, head_norms = false, columns = false;
   nlohmann::json more_metadata = nlohmann::json::object();
   // Draft heads. `taps` of the target are the features.
   const RandomModel* target = nullptr;
@@ -91,6 +93,11 @@ class RandomModel {
     return matrices_.at("layers." + std::to_string(layer) + "." + part);
   }
   const std::vector<float>& vector(const std::string& name) const { return vectors_.at(name); }
+  // Which element of its input each column of a matrix takes; null: its own.
+  const std::vector<int32_t>* columns(const std::string& matrix) const {
+    const auto found = columns_.find(matrix);
+    return found == columns_.end() ? nullptr : &found->second;
+  }
   // The bytes of the file, for tests that spoil them.
   std::span<const std::byte> bytes() const { return {storage_.data() + start_, size_}; }
 
@@ -101,6 +108,7 @@ class RandomModel {
   RandomModelSpec spec_;
   std::map<std::string, Weights> matrices_;
   std::map<std::string, std::vector<float>> vectors_;
+  std::map<std::string, std::vector<int32_t>> columns_;
   std::vector<std::byte> storage_;  // the file, from an address that is a multiple of 64
   std::size_t start_ = 0, size_ = 0;
   std::unique_ptr<core::PackedFile> file_;
@@ -150,6 +158,13 @@ inline void RandomModel::draw() {
     matrix(prefix + "down", spec_.layer_kind, s.hidden, s.intermediate);
     if (layer > 0 || spec_.first_norm) norm(prefix + "attn_norm", s.hidden, 0.3F);
     norm(prefix + "mlp_norm", s.hidden, 1.0F);
+    for (const char* part : {"qkv", "o", "gate_up", "down"}) {
+      if (!spec_.columns) break;
+      std::vector<int32_t> order(static_cast<std::size_t>(matrices_.at(prefix + part).matrix.cols));
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::shuffle(order, random);
+      columns_.emplace(prefix + part, order);
+    }
     if (spec_.qkv_bias) vector(prefix + "qkv_bias", qkv, -0.5F, 0.5F);
     if (!spec_.head_norms) continue;
     norm(prefix + "q_norm", s.head_dim, 1.0F);
@@ -207,6 +222,11 @@ inline void RandomModel::write() {
   for (const auto& [name, weights] : vectors_) {
     add(name, weights.data(), weights.size() * sizeof(float), "F32", weights.size());
     descriptions[name] = {{"kind", "f32"}, {"rows", weights.size()}, {"cols", 1}, {"group", 0}};
+  }
+  for (const auto& [name, order] : columns_) {
+    add(name + "_columns", order.data(), order.size() * sizeof(int32_t), "I32", order.size());
+    descriptions[name + "_columns"] = {
+        {"kind", "i32"}, {"rows", order.size()}, {"cols", 1}, {"group", 0}};
   }
   if (!spec_.draft_tokens.empty()) {
     const auto& tokens = spec_.draft_tokens;

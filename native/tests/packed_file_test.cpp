@@ -218,6 +218,22 @@ TEST_CASE("a reduced vocabulary has a rising token for each row of the head") {
              "tensor 'draft_tokens': it is 4 x 1 of kind f32");
 }
 
+TEST_CASE("columns in an order of their own are each named once") {
+  const auto order = [](PackedParts& parts, int32_t first) {
+    parts.add("layers.1.o_columns", "i32", 64, 1, 0);
+    const auto begin = parts.tensors["layers.1.o_columns"]["data_offsets"][0].get<std::size_t>();
+    for (int32_t i = 0; i < 64; ++i) {
+      const int32_t column = i == 0 ? first : 63 - i;
+      std::memcpy(parts.data.data() + begin + 4 * static_cast<std::size_t>(i), &column, 4);
+    }
+  };
+  CHECK(verdict_after([&](PackedParts& parts) { order(parts, 63); }).empty());
+  for (const int32_t wrong : {-1, 0, 64}) {
+    check_says(verdict_after([&](PackedParts& parts) { order(parts, wrong); }),
+               "tensor 'layers.1.o_columns': it does not name each column once");
+  }
+}
+
 // What an engine that serves plain Llamas alone says of a file: "" where it takes it.
 std::string plainness_after(const std::function<void(PackedParts&)>& change) {
   PackedParts builder;

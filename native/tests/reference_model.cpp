@@ -231,10 +231,14 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       streams.push_back(x);
       const std::string prefix = "layers." + std::to_string(layer) + ".";
       const auto layer_product = [&](const char* part, const Vector& input) {
+        Vector ordered = input;
+        if (const auto* columns = model.columns(prefix + part)) {
+          for (std::size_t i = 0; i < input.size(); ++i) ordered[i] = input[(*columns)[i]];
+        }
         const bool eight =
             std::ranges::find(rounding.eight_bits, part) != rounding.eight_bits.end();
         const ActivationKind kind = eight ? ActivationKind::i8 : rounding.layer_input;
-        return product(model.layer_matrix(layer, part), rounded(input, kind));
+        return product(model.layer_matrix(layer, part), rounded(ordered, kind));
       };
       Vector attention_input = normalized_by(model, prefix + "attn_norm", x);
       if (layer == 0 && model.spec().architecture == Architecture::eagle3) {

@@ -26,7 +26,8 @@ from tests.fakes.tiny_checkpoint import (
 
 @dataclass(frozen=True)
 class Format:
-    """`group` -1 is a whole row; `version` is that of GPTQ's zero points."""
+    """`group` -1 is a whole row; `version` is that of GPTQ's zero points; `unequal` moves a column
+    of group 0 into group 1."""
 
     library: str
     bits: int = 4
@@ -35,6 +36,7 @@ class Format:
     scale_type: str = "f16"
     version: int = 1
     act_order: bool = False
+    unequal: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ def quantized(model: Tiny, form: Format) -> Tiny:
         # Layers with the same input share its order, as their Hessian is the same.
         place = shuffled[cols] if form.act_order else np.arange(cols)
         order = (place // (cols if form.group == -1 else form.group)).astype(np.int32)
+        if form.unequal:
+            order[np.argmax(order == 0)] = 1
         found = quantize(weights[name], form, order)
         del tensors[name]
         weights[name] = found.weights(order)

@@ -21,7 +21,6 @@ from tests.fakes.tiny_checkpoint import (
     LAYERS,
     Tiny,
     tiny,
-    to_bf16,
     tokenizer_json,
 )
 
@@ -151,12 +150,28 @@ def test_every_architecture_may_be_quantized(tmp_path: Path, library: str, model
     assert_equal(packed_as_checkpoint(packed(model, tmp_path, shards=2)), model.weights)
 
 
+@pytest.mark.parametrize("group", [32, 128])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("library", ["gptq", "ct"])
+def test_act_order_keeps_exact_values(
+    tmp_path: Path, library: str, symmetric: bool, group: int
+) -> None:
+    model = quantized(tiny(), Format(library, group=group, symmetric=symmetric, act_order=True))
+    file = packed(model, tmp_path)
+    assert_equal(packed_as_checkpoint(file), model.weights)
+    assert file.metadata["source"]["notes"] == []
+    assert file.metadata["tensors"]["layers.1.down"]["kind"].startswith("affine4")
+    # One group of 128 columns is all of a narrow matrix, so that its order is trivial.
+    assert ("layers.0.qkv_columns" in file.names) == (group == 32)
+    assert "layers.0.down_columns" in file.names
+
+
 @pytest.mark.parametrize("scale_type", ["f16", "bf16"])
 @pytest.mark.parametrize("library", ["gptq", "ct"])
-def test_act_order_is_rounded_as_its_library_rounds_it(
+def test_groups_of_unequal_size_are_rounded_as_their_library_rounds_them(
     tmp_path: Path, library: str, scale_type: str
 ) -> None:
-    form = Format(library, act_order=True, scale_type=scale_type)
+    form = Format(library, group=32, act_order=True, scale_type=scale_type, unequal=True)
     model = quantized(tiny(), form)
     file = packed(model, tmp_path)
     found = packed_as_checkpoint(file)
@@ -165,14 +180,11 @@ def test_act_order_is_rounded_as_its_library_rounds_it(
             values = values.astype(np.float16).astype(np.float32)
         elif "_proj." in name:
             # Nearest, ties to even, in integers: add half of the last place, then cut.
-            bits = values.view(np.uint32).astype(np.uint64)
-            values = to_bf16(
-                ((bits + 0x7FFF + (bits >> 16 & 1)).astype(np.uint32)).view(np.float32)
-            )
-            values = (np.asarray(values).astype(np.uint32) << 16).view(np.float32)
+            bits = values.view(np.uint32)
+            values = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
         np.testing.assert_array_equal(found[name], values, err_msg=name)
     (note,) = file.metadata["source"]["notes"]
-    assert note.startswith("8 matrices have codes in act-order (g_idx)")
+    assert note.startswith("8 matrices have codes in act-order with groups of unequal size")
 
 
 def test_trivial_g_idx_keeps_four_bits(tmp_path: Path) -> None:
@@ -309,7 +321,8 @@ def test_command_reports_errors_and_notes(
 ) -> None:
     assert main(["import", str(tmp_path / "none"), "--out", str(tmp_path / "m.sqm")]) == 1
     assert "there is no such file or folder" in capsys.readouterr().err
-    folder = quantized(tiny(), Format("gptq", act_order=True)).write(tmp_path / "checkpoint")
+    form = Format("gptq", group=32, act_order=True, unequal=True)
+    folder = quantized(tiny(), form).write(tmp_path / "checkpoint")
     assert main(["import", str(folder), "--out", str(tmp_path / "m.sqm")]) == 0
     shown = capsys.readouterr().out
     assert "gptq_int4" in shown
