@@ -129,7 +129,7 @@ def row(record: dict[str, Any], reference: dict[str, Any], first: dict[str, Any]
     """A line of the table: intervals over problems (harness/stats.py, `ratio_intervals`).
 
     record: a model at a precision; reference: the same model at w4a16; first: the first model at
-    w4a16, which the perplexity ratio is to.
+    w4a16, which the perplexity ratio is to. `by_problem` holds what the figures are made of.
     """
     mine, target, base = (entry["texts"] for entry in (record, reference, first))
     agree = [
@@ -159,6 +159,13 @@ def row(record: dict[str, Any], reference: dict[str, Any], first: dict[str, Any]
         }
         if times
         else None,
+        "by_problem": {
+            "problem": [entry["problem"] for entry in mine],
+            "agree": agree,
+            "positions": answered,
+            "nll_sum": [entry["nll_sum"] for entry in mine],
+            "solution_positions": [entry["positions"] for entry in mine],
+        },
     }
 
 
