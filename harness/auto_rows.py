@@ -45,6 +45,9 @@ def _entry(group: Group, key: Key, names: dict[Key, str]) -> dict[str, Any]:
         "best_fixed": best and best[0],
         "over_best": over_best and over_best.to_json(),
     }
+    entry["finding"] = None
+    if len(group.blocks) < 2:
+        return entry  # no interval has ends yet
     params = {
         "method": names[key], "predicted": entry["predicted_speedup"] or 0.0,
         "measured": entry["measured_speedup"] or 0.0, "switches": entry["switches"] or 0.0,

@@ -118,6 +118,8 @@ def _seconds_per_token(row: Row, times: Times) -> float | None:
 def _findings(
     group: Group, rows: Mapping[Key, Row], entry: Row, key: Key, others: Sequence[Key]
 ) -> list[Finding]:
+    if len(group.blocks) < 2:
+        return []  # no interval has ends yet
     precision = entry["precision"]
     found = [_ratio("cascade_over_plain", precision, entry["over_plain"], STUDY["over_plain"])]
     if entry["over_tree"]:

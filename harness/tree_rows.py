@@ -169,6 +169,8 @@ def _round_ms(group: Group, key: Key, trials: list[Trial]) -> Row:
 
 def _findings(group: Group, precision: str, points: Sequence[Row]) -> list[Finding]:
     """In words: which tree is the fastest, where a larger one stops paying, and why."""
+    if len(group.blocks) < 2:
+        return []  # no interval has ends yet
     trees = [point for point in points if point["shape"]["kind"] == "tree"]
     best = max(trees, key=lambda point: float(point["versus_target"]["mean"]))
     gain = best["versus_target"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.analysis import analyse
 from harness.sweep import OK, main
 from reports.build import build
 from tests.integration.folder import SweepFolder
@@ -88,6 +90,19 @@ def test_chosen_shapes_stand_beside_the_best_fixed_one(
         assert (entry["predicted_speedup"], entry["switches"]) == (1.25, 1)
         assert entry["best_fixed"].split("+")[1].startswith("head-head-fp16-")
         assert entry["over_best"]["ci_low"] <= entry["over_best"]["mean"]
+
+
+def test_a_single_block_has_figures_and_no_sentences(
+    swept: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "one"
+    shutil.copytree(swept[0], folder)
+    for block in folder.glob("records/*/00[1-9]"):
+        shutil.rmtree(block)
+    summary = analyse(folder)
+    assert [entry["findings"] for entry in summary["trees"] + summary["hierarchy"]] == [[]] * 3
+    assert [entry["finding"] for entry in summary["auto"]] == [None, None]
+    assert build(folder).stat().st_size > 0
 
 
 @pytest.mark.parametrize("lang", ["en", "ja"])
