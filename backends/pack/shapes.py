@@ -77,8 +77,8 @@ def head_shapes(
         shapes[f"{named}.gate_up"] = (2 * inner, hidden)
         shapes[f"{named}.down"] = (hidden, inner)
         shapes[f"{named}.mlp_norm"] = (hidden, 1)
-        if eagle3 or layer:
-            shapes[f"{named}.attn_norm"] = (hidden, 1)
+        shapes[f"{named}.attn_norm"] = (hidden, 1)
+    shapes["final_norm"] = (hidden, 1)
     optional = {
         "embed": (metadata["vocab_size"], hidden),
         "head": (metadata["vocab_size"], hidden),
@@ -87,10 +87,11 @@ def head_shapes(
         target = metadata["target"]
         shapes["feature_fc"] = (hidden, len(target["taps"]) * target["hidden_size"])
         shapes["embed_norm"] = (hidden, 1)
-        shapes["final_norm"] = (hidden, 1)
     else:
         shapes["fc"] = (hidden, 2 * hidden)
         optional["fc_bias"] = (hidden, 1)
+        for name in ("layers.0.attn_norm", "final_norm"):
+            optional[name] = shapes.pop(name)
     return shapes | {name: shape for name, shape in optional.items() if name in present}
 
 
@@ -110,9 +111,13 @@ def with_draft_tokens(
 def check_shapes(path: Path, metadata: Mapping[str, Any]) -> None:
     """Raise CheckpointError where the tensors are not those of a model of these dimensions."""
     described = metadata["tensors"]
+    drafts = metadata["architecture"] in HEADS
+    if metadata["tied_head"] and (drafts or DRAFT_TOKENS in described):
+        raise CheckpointError(path, "'tied_head' is true for a draft head or reduced vocabulary.")
     orders: dict[str, tuple[int, int]] = {}
     try:
-        if metadata["architecture"] in HEADS:
+        if drafts:
+            _check_feature_width(path, metadata)
             expected = head_shapes(metadata, described)
         else:
             expected = expected_shapes(metadata)
@@ -149,3 +154,16 @@ def check_shapes(path: Path, metadata: Mapping[str, Any]) -> None:
             raise CheckpointError(
                 path, f"its {cols} columns are no multiple of {group if grouped else 32}.", name
             )
+
+
+def _check_feature_width(path: Path, metadata: Mapping[str, Any]) -> None:
+    """An eagle2 head takes one feature as wide as itself; an eagle3 head tells its own features
+    from the target's by their width."""
+    target, hidden = metadata["target"], metadata["hidden_size"]
+    width = len(target["taps"]) * target["hidden_size"]
+    if (width == hidden) != (metadata["architecture"] == "eagle2"):
+        raise CheckpointError(
+            path,
+            f"a head of architecture {metadata['architecture']!r} and width {hidden} cannot take "
+            f"features of width {width}.",
+        )

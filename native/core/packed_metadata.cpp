@@ -25,6 +25,12 @@ int checked_integer(const json& value, const std::string& key, int low, int high
   return static_cast<int>(number);
 }
 
+bool flag_field(const json& object, const std::string& key) {
+  const json& value = field(object, key);
+  if (!value.is_boolean()) throw std::invalid_argument("'" + key + "' is not true or false");
+  return value.get<bool>();
+}
+
 double positive_field(const json& object, const std::string& key) {
   const json& value = field(object, key);
   if (!value.is_number()) throw std::invalid_argument("'" + key + "' is not a number");
@@ -165,9 +171,7 @@ ModelShape shape_of(const json& metadata) {
   shape.max_position = integer_field(metadata, "max_position", 1, kMaxPackedDimension);
   shape.rope_theta = static_cast<float>(positive_field(metadata, "rope_theta"));
   shape.norm_epsilon = static_cast<float>(positive_field(metadata, "rms_norm_eps"));
-  const json& tied = field(metadata, "tied_head");
-  if (!tied.is_boolean()) throw std::invalid_argument("'tied_head' is not true or false");
-  shape.tied_head = tied.get<bool>();
+  shape.tied_head = flag_field(metadata, "tied_head");
   if (shape.heads % shape.kv_heads != 0) {
     throw std::invalid_argument("'num_heads' is not a multiple of 'num_kv_heads'");
   }
@@ -194,6 +198,11 @@ PackedMetadata metadata_of(const json& metadata) {
     out.target = target_of(metadata);
     out.shape.feature_width = static_cast<int>(out.target->taps.size()) * out.target->hidden;
     check_draft_head(out);
+    out.norm_before_residual =
+        metadata.contains("norm_before_residual") && flag_field(metadata, "norm_before_residual");
+    if (out.norm_before_residual && out.architecture != Architecture::eagle3) {
+      throw std::invalid_argument("'norm_before_residual' is true for a head that is not eagle3");
+    }
   }
   return out;
 }

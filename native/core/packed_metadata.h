@@ -42,6 +42,7 @@ struct PackedMetadata {
   RopeScaling rope_scaling;
   bool hadamard_down = false, hadamard_o = false;  // online transforms before these matrices
   std::optional<HeadTarget> target;                // of a draft head
+  bool norm_before_residual = false;               // eagle3: the stream is norm(feature)
 };
 
 // The keys of the shape alone; `feature_width` stays 0.

@@ -30,6 +30,7 @@ int width_of(const std::optional<core::Hadamard>& transform) {
 Pass::Pass(const core::PackedMetadata& metadata, int max_context, const KernelTable& kernels,
            const FloatKernels& floats, KvCache& cache, ThreadPool& pool)
     : architecture_(metadata.architecture),
+      norm_before_residual_(metadata.norm_before_residual),
       shape_(metadata.shape),
       kernels_(kernels),
       floats_(floats),

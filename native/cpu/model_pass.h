@@ -67,6 +67,7 @@ class Pass {
   void bring_in_features(Member& member);
   void join_embedding_and_feature(Member& member);
   void fuse_target_features(Member& member);
+  void normalize_stream(Member& member);
   void join_norms(Member& member, const float* stream_norm);
 
   void prepare_inputs();
@@ -106,6 +107,7 @@ class Pass {
   void normalize(int row, const float* norm, float* out) const;
 
   const core::Architecture architecture_;
+  const bool norm_before_residual_;
   const ModelShape shape_;
   const KernelTable& kernels_;
   const FloatKernels& floats_;

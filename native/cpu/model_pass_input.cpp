@@ -31,6 +31,7 @@ void Pass::start_stream() {
 void Pass::bring_in_features(Member& member) {
   if (architecture_ == Architecture::eagle2) join_embedding_and_feature(member);
   if (architecture_ == Architecture::eagle3 && !target_rows_.empty()) fuse_target_features(member);
+  if (norm_before_residual_) normalize_stream(member);
 }
 
 // eagle2: the stream is fc · [embedding; feature], and the bias that it may start from.
@@ -86,6 +87,16 @@ void Pass::fuse_target_features(Member& member) {
   member.barrier();
 }
 
+// eagle3 heads of norm_before_residual: the stream is norm(feature).
+void Pass::normalize_stream(Member& member) {
+  for (std::size_t row = member.index(); row < rows_.size(); row += member.size()) {
+    float* stream = residual_.data() + row * shape_.hidden;
+    floats_.rms_norm(stream, weights_->layers[0].attention_norm, shape_.norm_epsilon, shape_.hidden,
+                     stream);
+  }
+  member.barrier();
+}
+
 // eagle3: the first layer's attention takes [norm(embedding); norm(stream)].
 void Pass::join_norms(Member& member, const float* stream_norm) {
   const int width = 2 * shape_.hidden;
@@ -95,8 +106,7 @@ void Pass::join_norms(Member& member, const float* stream_norm) {
       float* joined = input.normed.data() + at(row, width);
       floats_.rms_norm(embedded_.data() + at(row, shape_.hidden), weights_->embed_norm,
                        shape_.norm_epsilon, shape_.hidden, joined);
-      floats_.rms_norm(residual_.data() + at(row, shape_.hidden), stream_norm, shape_.norm_epsilon,
-                       shape_.hidden, joined + shape_.hidden);
+      normalize(row, norm_before_residual_ ? nullptr : stream_norm, joined + shape_.hidden);
     }
     kernels_.pack(input.normed.data(), width, begin, end, input.joined);
   });

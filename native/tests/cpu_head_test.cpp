@@ -91,9 +91,16 @@ RandomModelSpec eagle3_narrow_spec() {
   return spec;
 }
 
+RandomModelSpec eagle3_normed_spec() {
+  RandomModelSpec spec = eagle3_spec();
+  spec.seed = 26;
+  spec.more_metadata["norm_before_residual"] = true;
+  return spec;
+}
+
 std::vector<RandomModelSpec> all_specs() {
-  return {eagle2_spec(), eagle2_own_spec(), eagle2_reduced_spec(), eagle3_spec(),
-          eagle3_narrow_spec()};
+  return {eagle2_spec(), eagle2_own_spec(),    eagle2_reduced_spec(),
+          eagle3_spec(), eagle3_narrow_spec(), eagle3_normed_spec()};
 }
 
 std::unique_ptr<CpuModel> build(const RandomModel& head, int threads = 2,

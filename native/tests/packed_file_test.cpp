@@ -384,6 +384,11 @@ TEST_CASE("draft heads are read, and refused where they do not hang together") {
                     p.metadata["target"]["taps"] = {0, 5};
                   }),
              "tensor 'feature_fc': it is 64 x 192 of kind affine4 where the model needs 64 x 128");
+  CHECK(with(true, [](HeadParts& p) { p.metadata["norm_before_residual"] = true; }).empty());
+  check_says(with(true, [](HeadParts& p) { p.metadata["norm_before_residual"] = 1; }),
+             "'norm_before_residual' is not true or false");
+  check_says(with(false, [](HeadParts& p) { p.metadata["norm_before_residual"] = true; }),
+             "for a head that is not eagle3");
   check_says(with(true, [](HeadParts& p) { p.metadata["tied_head"] = true; }),
              "'tied_head' is true for a draft head");
 

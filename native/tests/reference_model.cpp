@@ -241,6 +241,7 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
         return product(model.layer_matrix(layer, part), rounded(ordered, kind));
       };
       Vector attention_input = normalized_by(model, prefix + "attn_norm", x);
+      if (layer == 0 && metadata.norm_before_residual) x = streams.back() = attention_input;
       if (layer == 0 && model.spec().architecture == Architecture::eagle3) {
         attention_input = joined(normalized_by(model, "embed_norm", embedding), attention_input);
       }
