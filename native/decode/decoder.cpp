@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "decode/round_shapes.h"
 #include "decode/shape_calibration.h"
 #include "decode/verification.h"
 
@@ -46,7 +47,7 @@ class Run {
   std::size_t next_ = 0;    // index into queue_
   std::vector<int> free_slots_;
   std::vector<Sequence> active_;
-  Shape shape_;        // of the round
+  RoundShapes shapes_;
   double mark_ = 0.0;  // end of the last accounted stretch of time
 
   // One entry an active sequence, kept between rounds for their memory.
@@ -55,7 +56,6 @@ class Run {
   std::vector<Verifiable> verifiables_;
   Verification verification_;
   Verdict verdict_;
-  std::vector<PathOutcome> paths_;  // for the choice of a shape
 
   double arrival(int request) const {
     return job_.arrivals.empty() ? 0.0 : job_.arrivals[static_cast<std::size_t>(request)];
@@ -66,12 +66,10 @@ class Run {
   void admit();
   void start(int request);
   void round();
-  void choose_shape();
   void draft();
   int verify();
   Outcome judge(std::size_t index);
   void inform_drafter(int slot, const TargetRows& target);
-  void learn(int committed);
   bool commit(Sequence& sequence, int32_t token);
 };
 
@@ -80,9 +78,8 @@ Run::Run(const Parts& parts, const Job& job)
       job_(job),
       want_(parts.acceptance.want()),
       queue_(job.prompts.size()),
-      shape_(parts.shape),
-      proposals_(static_cast<std::size_t>(job.batch_size)),
-      paths_(proposals_.size()) {
+      shapes_(parts.shape, parts.chooser, job.batch_size),
+      proposals_(static_cast<std::size_t>(job.batch_size)) {
   want_.rows = LogitRows::all;
   want_.logits = want_.logits || parts.trace != nullptr;
   if (parts.drafter != nullptr) want_.taps = parts.drafter->taps();
@@ -194,14 +191,6 @@ bool Run::commit(Sequence& sequence, int32_t token) {
   return sequence.remaining() == 0;
 }
 
-void Run::choose_shape() {
-  if (parts_.chooser == nullptr) return;
-  int behind = 0;
-  for (const Sequence& sequence : active_) behind += sequence.undrafted;
-  const int choice = parts_.chooser->choose(static_cast<int>(active_.size()), behind);
-  shape_ = parts_.chooser->shape(choice);
-}
-
 void Run::draft() {
   draftables_.clear();
   for (std::size_t i = 0; i < active_.size(); ++i) {
@@ -212,9 +201,9 @@ void Run::draft() {
                            .tokens = active_[i].tokens,
                            .depth = active_[i].remaining() - 1});
   }
-  if (shape_.nodes == 0) return;
+  if (shapes_.shape().nodes == 0) return;
   parts_.drafter->propose(draftables_,
-                          {.shape = shape_,
+                          {.shape = shapes_.shape(),
                            .keep_logits = parts_.trace != nullptr,
                            .choice = parts_.acceptance.draft_choice()},
                           std::span(proposals_).first(active_.size()));
@@ -236,9 +225,7 @@ Outcome Run::judge(std::size_t index) {
   const TargetRows target = verification_.rows(parts_.model, index);
   parts_.acceptance.decide({sequence.request, static_cast<int>(sequence.tokens.size())}, proposal,
                            target, verdict_);
-  if (parts_.chooser != nullptr) {
-    describe_path(proposal, verdict_, draftables_[index].depth, paths_[index]);
-  }
+  shapes_.judged(index, proposal, verdict_, draftables_[index].depth);
   const int base = sequence.cached();
   const int output_length = sequence.output_length();
 
@@ -259,7 +246,7 @@ Outcome Run::judge(std::size_t index) {
   const bool refused = verdict_.refused && !cut;
   outcome.reached = outcome.accepted + (refused ? 1 : 0);
 
-  sequence.undrafted = shape_.nodes > 0 ? 0 : sequence.undrafted + outcome.committed;
+  sequence.undrafted = shapes_.shape().nodes > 0 ? 0 : sequence.undrafted + outcome.committed;
   if (!outcome.finished) {
     keep_path(parts_.model, sequence.slot, base, proposal, verdict_.path);
     inform_drafter(sequence.slot, target);
@@ -286,22 +273,11 @@ void Run::inform_drafter(int slot, const TargetRows& target) {
   parts_.drafter->verified(slot, verdict_.path);
 }
 
-// Tells the choice of a shape what became of the round that has ended.
-void Run::learn(int committed) {
-  if (parts_.chooser == nullptr) return;
-  const RoundColumns& rounds = result_.rounds;
-  const std::size_t drafting = shape_.nodes > 0 ? active_.size() : 0;
-  parts_.chooser->observe({.sequences = rounds.sequences.back(),
-                           .rows = rounds.rows.back(),
-                           .draft_s = rounds.draft_s.back(),
-                           .verify_s = rounds.verify_s.back(),
-                           .other_s = rounds.other_s.back()},
-                          committed, std::span(paths_).first(drafting));
-}
-
 void Run::round() {
   const double begin = mark_;
-  choose_shape();
+  int behind = 0;
+  for (const Sequence& sequence : active_) behind += sequence.undrafted;
+  shapes_.choose(static_cast<int>(active_.size()), behind);
   draft();
   const double drafted = clock_.seconds();
   const int rows = verify();
@@ -338,7 +314,12 @@ void Run::round() {
   result_.rounds.sequences.push_back(static_cast<int>(active_.size()));
   result_.decode_s += end - begin;
   mark_ = end;
-  learn(committed);
+  shapes_.ended({.sequences = static_cast<int>(active_.size()),
+                 .rows = rows,
+                 .draft_s = drafted - begin,
+                 .verify_s = verified - drafted,
+                 .other_s = end - verified},
+                committed);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < active_.size(); ++i) {
     if (outcomes[i].finished) continue;

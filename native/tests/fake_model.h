@@ -31,10 +31,10 @@ struct FakeOptions {
   int vocabulary = 13;
   int max_batch = 8;
   int max_context = 128;
-  int order = 0;              // tokens that the next one depends on; 0: all
-  double disagreement = 0.3;  // share of rows where another precision than fp16 draws other logits
-  std::vector<int> taps;      // of a head: what it reads of its target
-  int reduced = 0;            // entries of a reduced vocabulary; 0: whole
+  int order = 0;               // tokens that the next one depends on; 0: all
+  double disagreement = 0.3;   // share of rows where another precision than fp16 draws other logits
+  std::vector<int> taps = {};  // of a head: what it reads of its target
+  int reduced = 0;             // entries of a reduced vocabulary; 0: whole
 };
 
 constexpr int kFakeLayers = 3, kFakeHidden = 4;
