@@ -7,9 +7,13 @@ import importlib.util
 import random
 import sys
 import time
+import zipfile
 from pathlib import Path
+from typing import Any
 
 from backends.pack.errors import CheckpointError
+from backends.pack.packed import PackedFile
+from backends.tokenizer import TokenizerError
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,21 +64,17 @@ def _parser() -> argparse.ArgumentParser:
 def _answers(options: argparse.Namespace) -> None:
     import torch
 
-    from backends.pack.packed import PackedFile
     from backends.tokenizer import Tokenizer
     from backends.train.answers import write_answers
     from backends.train.prompts import Counts, PromptWriter
-    from backends.train.recipe import load
 
-    packed = PackedFile(options.target)
-    torch.manual_seed(options.seed)
-    target, _ = load(packed, options.device, _dtype(options.device))
+    train_file = _needed(options.data_root / "gsm8k_train.jsonl")
+    packed, target = _target(options)
     places = 1_200_000 if options.device == "cuda" else 4096
+    torch.manual_seed(options.seed)
     writer = PromptWriter(target, Tokenizer(packed.metadata), random.Random(options.seed), places)
     begun = time.monotonic()
-    contents = writer.contents(
-        Counts().scaled(options.scale), options.data_root / "gsm8k_train.jsonl"
-    )
+    contents = writer.contents(Counts().scaled(options.scale), train_file)
     print(f"prompts in {time.monotonic() - begun:.0f} s", flush=True)
     dialogues = write_answers(writer, contents, longest_prompt=1000)
     dialogues.save(options.out)
@@ -87,30 +87,55 @@ def _answers(options: argparse.Namespace) -> None:
 def _drafters(options: argparse.Namespace) -> None:
     import torch
 
-    from backends.pack.packed import PackedFile
     from backends.tokenizer import Tokenizer
     from backends.train.dialogues import Dialogues
     from backends.train.distil import Plan
     from backends.train.evaluate import held_out_dialogues
-    from backends.train.recipe import load, train_drafters
+    from backends.train.recipe import train_drafters
 
-    packed = PackedFile(options.target)
+    for name in ("gsm8k_test.jsonl", "spec_bench.jsonl"):
+        _needed(options.data_root / name)
+    parts = []
+    for path in options.dialogues:
+        try:
+            parts.append(Dialogues.load(_needed(path)))
+        except (KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise TrainError(
+                f"{path} holds no dialogues ({error}). Write them with 'python -m backends.train "
+                "answers'."
+            ) from error
+    dialogues = sum(parts[1:], parts[0])
+    packed, target = _target(options)
     torch.manual_seed(options.seed)
-    target, _ = load(packed, options.device, _dtype(options.device))
-    parts = [Dialogues.load(path) for path in options.dialogues]
-    dialogues = parts[0]
-    for part in parts[1:]:
-        dialogues = dialogues + part
     held_out = held_out_dialogues(target, options.data_root, Tokenizer(packed.metadata))
     options.out.mkdir(parents=True, exist_ok=True)
     plan = Plan(options.steps, options.places, options.seed)
     train_drafters(packed, target, dialogues, held_out, plan, options.out)
 
 
-def _dtype(device: str) -> object:
+def _needed(path: Path) -> Path:
+    if not path.is_file():
+        raise TrainError(f"The file {path} does not exist. docs/drafters.md says what it is.")
+    return path
+
+
+def _target(options: argparse.Namespace) -> tuple[PackedFile, Any]:
+    """The packed target and its network on the device."""
     import torch
 
-    return torch.float16 if device == "cuda" else torch.float32
+    from backends.train.recipe import load, why_not
+
+    packed = PackedFile(options.target)
+    reason = why_not(packed)
+    if reason is not None:
+        raise TrainError(f"Drafters cannot be trained for {options.target}: {reason}.")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise TrainError(
+            "PyTorch finds no CUDA device here. Train on a machine with a GPU, or give "
+            "'--device cpu' to try a few steps."
+        )
+    dtype = torch.float16 if options.device == "cuda" else torch.float32
+    return packed, load(packed, options.device, dtype)[0]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -126,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
             _answers(options)
         else:
             _drafters(options)
-    except (CheckpointError, TrainError) as error:
+    except (CheckpointError, TokenizerError, TrainError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

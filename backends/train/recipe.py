@@ -1,13 +1,15 @@
-"""How the demo model's drafters are made: shapes, rates and the order of the work."""
+"""How drafters are made for a target: shapes, rates and the order of the work."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from backends.pack.packed import PackedFile
+from backends.pack.shapes import DRAFT_TOKENS
 from backends.train.acceptance import Tree
 from backends.train.dialogues import LONGEST_ANSWER, Dialogues, to_batch
 from backends.train.distil import Plan, train
@@ -16,14 +18,12 @@ from backends.train.export import write_head, write_model
 from backends.train.generate import generate
 from backends.train.network import Llama, Sizes, packed_weights
 from backends.train.optimizer import Rates
+from backends.train.quantized import GROUP
 from backends.train.starts import HeadShape, head_student, model_student
 from backends.train.students import HeadStudent, ModelStudent, Student, Vocabulary, teach
 
 VOCABULARY = 8192
 MODEL_HEAD_VOCABULARY = 3072
-HEAD_SHAPE = HeadShape(intermediate_size=2560, num_heads=9, num_kv_heads=3, taps=(12, 21, 30))
-MODEL_LAYERS = (0, 1, 14, 28, 29)
-MODEL_HEAD_SHAPE = HeadShape(intermediate_size=768, num_heads=4, num_kv_heads=2, taps=(2, 4, 5))
 MODEL_RATES = Rates(body=1e-3, vocabulary=5e-4, vectors=1e-3)
 HEAD_RATES = Rates(body=2e-3, vocabulary=5e-4, vectors=2e-3)
 MODEL_HEAD_STEPS_SHARE = 0.3
@@ -31,6 +31,67 @@ CHAIN = Tree(depth=4, top_k=1, nodes=4)
 TREE = Tree(depth=6, top_k=8, nodes=24)
 GAMMA = 4
 _PROBE_ROWS = 64
+_LEAST_LAYERS = 5
+_LARGEST_VOCABULARY = 65536  # ids are kept in 16 bits
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The shapes of a target's three drafters."""
+
+    model_layers: tuple[int, ...]
+    head: HeadShape
+    model_head: HeadShape
+
+    @classmethod
+    def of(cls, sizes: Sizes) -> Recipe:
+        """Shapes in proportion to the target's, as they did well for the demo model.
+
+        The draft model begins as the first two layers, one in the middle and the last two. The
+        head reads the stream at 2/5 and 7/10 of the depth and behind the last layer.
+        """
+        depth, inner = sizes.num_layers, sizes.intermediate_size
+        layers = (0, 1, depth // 2 - 1, depth - 2, depth - 1)
+        few = max(1, sizes.num_heads // 2)
+        return cls(
+            layers,
+            HeadShape(
+                intermediate_size=_whole_groups(inner * 5 // 3),
+                num_heads=sizes.num_heads,
+                num_kv_heads=sizes.num_kv_heads,
+                taps=(depth * 2 // 5, depth * 7 // 10, depth),
+            ),
+            HeadShape(
+                intermediate_size=_whole_groups(inner // 2),
+                num_heads=few,
+                num_kv_heads=2 if few % 2 == 0 else 1,
+                taps=(2, len(layers) - 1, len(layers)),
+            ),
+        )
+
+
+def _whole_groups(width: int) -> int:
+    return max(1, round(width / GROUP)) * GROUP
+
+
+def why_not(packed: PackedFile) -> str | None:
+    """What about a target this training cannot do, or None."""
+    sizes = Sizes.of(packed.metadata)
+    extra = [
+        name
+        for name in ("layers.0.qkv_bias", "layers.0.q_norm", DRAFT_TOKENS)
+        if name in packed.names
+    ]
+    if packed.metadata["architecture"] != "llama" or extra or packed.metadata.get("rope_scaling"):
+        return "it is no plain Llama (no biases, norms of heads, rotary scaling or hadamard)"
+    if sizes.num_layers < _LEAST_LAYERS:
+        return f"it has {sizes.num_layers} layers, and a draft model takes {_LEAST_LAYERS}"
+    if sizes.vocab_size > _LARGEST_VOCABULARY:
+        return f"it has more than {_LARGEST_VOCABULARY} tokens"
+    widths = (sizes.hidden_size, sizes.intermediate_size, sizes.num_heads * sizes.head_dim)
+    if any(width % GROUP for width in widths):
+        return f"its widths {widths} are no multiples of {GROUP}"
+    return None
 
 
 def load(packed: PackedFile, device: str, dtype: torch.dtype) -> tuple[Llama, torch.Tensor | None]:
@@ -79,15 +140,16 @@ def train_drafters(
 ) -> None:
     """Train, score and write `model.sqm`, `head.sqm` and `model-head.sqm` into `out`."""
     device, vocab = str(target.embedding.device), target.sizes.vocab_size
+    recipe = Recipe.of(target.sizes)
     vocabulary = Vocabulary.of(frequent(dialogues, VOCABULARY, vocab, device), vocab)
-    model = model_student("model", target, MODEL_LAYERS, vocabulary, torch.bfloat16)
-    head = new_head("head", target, HEAD_SHAPE, vocabulary, dialogues, plan.seed)
+    model = model_student("model", target, recipe.model_layers, vocabulary, torch.bfloat16)
+    head = new_head("head", target, recipe.head, vocabulary, dialogues, plan.seed)
     students: list[tuple[Student, Rates]] = [(model, MODEL_RATES), (head, HEAD_RATES)]
     train(target, dialogues, students, plan)
     write_model(out / "model.sqm", model, packed.metadata)
     write_head(out / "head.sqm", head, packed.metadata)
     report(target, held_out, model, head)
-    train_model_head(out, dialogues, plan)
+    train_model_head(out, recipe.model_head, dialogues, plan, device)
 
 
 def report(target: Llama, held_out: Dialogues, model: ModelStudent, head: HeadStudent) -> None:
@@ -101,16 +163,17 @@ def report(target: Llama, held_out: Dialogues, model: ModelStudent, head: HeadSt
         print("\n".join(found.lines()), flush=True)
 
 
-def train_model_head(out: Path, dialogues: Dialogues, plan: Plan) -> None:
+def train_model_head(
+    out: Path, shape: HeadShape, dialogues: Dialogues, plan: Plan, device: str
+) -> None:
     """Train and write the head of the draft model in `out`, on the draft model's own answers."""
     packed = PackedFile(out / "model.sqm")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     target, tokens = load(packed, device, torch.bfloat16)
     assert tokens is not None
     own = _own_answers(target, tokens, dialogues, plan, packed.metadata["stop_ids"])
     vocab = target.sizes.vocab_size
     vocabulary = Vocabulary.of(frequent(own, MODEL_HEAD_VOCABULARY, vocab, device), vocab, tokens)
-    head = new_head("head", target, MODEL_HEAD_SHAPE, vocabulary, own, plan.seed, tokens)
+    head = new_head("head", target, shape, vocabulary, own, plan.seed, tokens)
     steps = Plan(max(1, round(plan.steps * MODEL_HEAD_STEPS_SHARE)), plan.places, plan.seed)
     train(target, own, [(head, HEAD_RATES)], steps, token_of_row=tokens)
     write_head(out / "model-head.sqm", head, packed.metadata, small=True)

@@ -18,7 +18,7 @@ from backends.train.optimizer import Rates, orthogonalized
 from backends.train.quantized import affine8, fake_quantize, prepared, to_tensor
 from backends.train.starts import HeadShape, model_student
 from backends.train.students import Vocabulary, teach
-from tests.train.tiny import VOCAB, dialogues
+from tests.train.tiny import SIZES, VOCAB, dialogues
 
 RATES = Rates(body=5e-3, vocabulary=5e-3, vectors=5e-3)
 SHAPE = HeadShape(intermediate_size=64, num_heads=4, num_kv_heads=2, taps=(1, 3))
@@ -158,3 +158,15 @@ def test_prompts_are_written_by_the_target_and_from_train_questions_alone(tmp_pa
     assert all(text.startswith("Summarize: ") for text in contents["summary"])
     assert all(text.endswith("?") for text in contents["passage"])
     assert len(contents["opened"]) == 16
+
+
+def test_shapes_follow_the_target_and_are_the_demo_models_own() -> None:
+    from dataclasses import replace
+
+    demo = replace(
+        SIZES, num_layers=30, hidden_size=576, intermediate_size=1536, num_heads=9, num_kv_heads=3
+    )
+    found = recipe.Recipe.of(demo)
+    assert found.model_layers == (0, 1, 14, 28, 29)
+    assert found.head == HeadShape(2560, 9, 3, (12, 21, 30))
+    assert found.model_head == HeadShape(768, 4, 2, (2, 4, 5))
