@@ -45,7 +45,8 @@ def draft_head(layout: str, *, seed: int = 5, fc_bias: bool = False, normed: boo
     random = np.random.default_rng(seed)
 
     def draw(*shape: int, around: float = 0.0) -> Any:
-        spread = 0.1 if len(shape) == 1 else 1.5 / np.sqrt(shape[1])
+        # Small enough that the 16 bits of keys and values stay small in what follows from them.
+        spread = 0.1 if len(shape) == 1 else 0.7 / np.sqrt(shape[1])
         return (around + spread * random.standard_normal(shape)).astype(np.float16)
 
     eagle3 = layout.endswith("eagle3")

@@ -7,7 +7,8 @@ import importlib.util
 import pytest
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-collect_ignore = [] if HAS_TORCH else ["test_network.py", "test_head.py", "test_training.py"]
+NEED_TORCH = ["test_network.py", "test_head.py", "test_training.py", "test_published_heads.py"]
+collect_ignore = [] if HAS_TORCH else NEED_TORCH
 
 
 @pytest.fixture

