@@ -372,11 +372,6 @@ TEST_CASE("draft heads are read, and refused where they do not hang together") {
   check_says(with(false, [](HeadParts& p) { p.drop("fc"); }), "tensor 'fc': it is missing");
   check_says(with(false, [](HeadParts& p) { p.metadata.erase("target"); }), "'target' is missing");
   check_says(with(false, [](HeadParts& p) { p.metadata["target"]["taps"] = {6}; }), "'taps'");
-  for (const bool eagle3 : {false, true}) {
-    const nlohmann::json flag = eagle3 ? nlohmann::json("yes") : nlohmann::json(true);
-    check_says(with(eagle3, [&](HeadParts& p) { p.metadata["norm_before_residual"] = flag; }),
-               "'norm_before_residual' is no boolean of an eagle3 head");
-  }
   check_says(with(false,
                   [](HeadParts& p) {
                     p.metadata["target"]["taps"] = {0, 5};
