@@ -45,7 +45,7 @@ ReplayProfile parse_profile(Fields& fields, const std::string& key, int depth) {
 void parse_replay(Fields& fields, Method& method) {
   Fields profiles = fields.object("profile");
   const uint64_t seed = fields.seed("seed");
-  const ReplayProfile profile = parse_profile(profiles, "accepted", method.shape.depth);
+  const ReplayProfile profile = parse_profile(profiles, "accepted", method.longest());
   method.make_acceptance = [=] { return std::make_unique<ReplayAcceptance>(profile, seed); };
   if (method.inner_depth == 0 && profiles.has("inner")) {
     bad_request("'" + profiles.path_of("inner") + "' must be left out: there are no rounds " +

@@ -35,6 +35,19 @@ int main(int argc, char** argv) {
         R"({"id": 2, "call": "run", "method": {"precision": "fp16", "drafter": {"kind": "ngram",
             "max_ngram": 3, "min_ngram": 1}, "shape": {"kind": "chain", "gamma": 3}},
             "prompts": [[1]], "max_new_tokens": 5})");
+  write(root / "protocol", "cascade",
+        R"({"id": 2, "call": "run", "method": {"precision": "fp16", "drafter": {"kind": "cascade",
+            "id": "d", "precision": "w4a4", "inner": {"kind": "self", "precision": "w4a4"},
+            "inner_shape": {"kind": "tree", "depth": 2, "top_k": 2, "nodes": 4}},
+            "shape": {"kind": "chain", "gamma": 3}}, "prompts": [[1]], "max_new_tokens": 5})");
+  write(root / "protocol", "head",
+        R"({"id": 2, "call": "run", "method": {"precision": "fp16", "drafter": {"kind": "head",
+            "id": "h", "precision": "w4a4"}, "shape": {"kind": "tree", "depth": 2, "top_k": 2,
+            "nodes": 4}}, "prompts": [[1]], "max_new_tokens": 5})");
+  write(root / "protocol", "drafters",
+        R"({"id": 1, "call": "load", "model": {"path": "none"}, "precisions": ["fp16"],
+            "drafters": [{"id": "d", "path": "none", "precisions": ["w4a4"], "target": "target"}],
+            "max_context": 64, "max_batch": 4})");
   write(root / "protocol", "forward",
         R"({"id": 3, "call": "forward", "model": "target", "precision": "w4a4", "tokens": [1, 2, 4],
             "mask": "tree", "context": 8, "batch": 1, "repeats": 2})");

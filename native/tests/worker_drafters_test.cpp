@@ -230,6 +230,11 @@ TEST_CASE("a drafter that does not fit the device leaves the models that were th
   };
   bench.check_refused(bench.ask(bench.load), "out_of_memory", "memory");
   CHECK(DrafterBench::tokens_of(bench.ask(bench.run)) == expected);
+  attempts = 0;
+  bench.hardware.on_load = [&] {
+    if (++attempts == 3) throw core::Error(core::ErrorType::unsupported, "Not here.");
+  };
+  bench.check_refused(bench.ask(bench.load), "unsupported", "'drafters[1]': Not here.");
 }
 
 TEST_CASE("runs name drafters that are loaded, as what they are") {

@@ -76,11 +76,16 @@ std::vector<int> LoadedModel::taps() const {
 
 void LoadedModel::put_on(Hardware& hardware, const LoadedModel* target, int max_batch,
                          int max_context) {
-  device_ =
-      source_.synthetic
-          ? hardware.load_synthetic(*source_.synthetic, source_.precisions, max_batch, max_context)
-          : hardware.load(*file_, target == nullptr ? nullptr : target->file_.get(),
-                          source_.precisions, max_batch, max_context);
+  try {
+    device_ = source_.synthetic
+                  ? hardware.load_synthetic(*source_.synthetic, source_.precisions, max_batch,
+                                            max_context)
+                  : hardware.load(*file_, target == nullptr ? nullptr : target->file_.get(),
+                                  source_.precisions, max_batch, max_context);
+  } catch (const core::Error& error) {
+    if (source_.id == decode::kTargetId) throw;
+    throw core::Error(error.type(), "'" + source_.key + "': " + error.what());
+  }
 }
 
 std::vector<std::unique_ptr<LoadedModel>> open_models(const ModelSource& target,
