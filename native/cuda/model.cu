@@ -23,6 +23,9 @@ using core::TensorKind;
 
 constexpr int kMatrixRows = 16;  // of a tensor-core tile, in attention
 
+// Columns of a row of activations: whole stages of weights, zeros behind the last.
+int padded(int columns) { return (columns + 127) / 128 * 128; }
+
 // Activations of the layers are 8-bit integers (or 4-bit ones in the same range).
 bool integer_inputs(Precision precision) {
   return precision == Precision::w8a8 || precision == Precision::w4a8 ||
@@ -131,9 +134,9 @@ class CudaModel final : public Model {
   DeviceBuffer norm_table_;
   std::map<Precision, WeightSet> sets_;
   std::unique_ptr<KvCache> cache_;
-  DeviceBuffer rotary_, upload_, residual_, squares_, query_, attention_, mlp_;
-  DeviceBuffer partial_, tickets_, arrivals_, logits_device_, entries_, sums_, top_device_,
-      log_sums_device_;
+  DeviceBuffer rotary_, upload_, residual_, squares_, normed_, query_, attention_, mlp_, codes_,
+      scales_;
+  DeviceBuffer arrivals_, logits_device_, entries_, sums_, top_device_, log_sums_device_;
   PinnedBuffer upload_host_, top_host_, log_sums_host_;
 
   std::vector<PlacedRow> rows_;
@@ -154,10 +157,10 @@ CudaModel::CudaModel(const core::PackedFile* file, const core::SyntheticModel& s
     throw Error(ErrorType::bad_request, "max_batch and max_context must be at least 1.");
   }
   describe_device();
-  check_shape();
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
   blocks_ = properties.multiProcessorCount;
+  check_shape();
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
   std::vector<const float*> table;
   for (int layer = 0; layer < shape_.layers; ++layer) {
@@ -165,7 +168,7 @@ CudaModel::CudaModel(const core::PackedFile* file, const core::SyntheticModel& s
     table.push_back(norm(prefix + "attn_norm").as<float>());
     table.push_back(norm(prefix + "mlp_norm").as<float>());
   }
-  norm("final_norm");
+  table.push_back(norm("final_norm").as<float>());
   norm_table_ = DeviceBuffer(table.size() * sizeof table[0], "norms");
   check(
       cudaMemcpy(norm_table_.as<void>(), table.data(), norm_table_.bytes(), cudaMemcpyHostToDevice),
@@ -190,6 +193,12 @@ void CudaModel::check_shape() const {
                 "Model " + name +
                     " has more than 16 query heads for a key-value head, which the CUDA "
                     "engine has no kernel for.");
+  }
+  if (shape_.hidden > kResidualTiles * kTileRows * blocks_) {
+    throw Error(ErrorType::model,
+                "Model " + name + " has a hidden size of " + std::to_string(shape_.hidden) +
+                    "; the CUDA engine serves up to " +
+                    std::to_string(kResidualTiles * kTileRows * blocks_) + " on this GPU.");
   }
   if (shape_.intermediate % 16 != 0) {
     throw Error(ErrorType::model, "Model " + name +
@@ -305,19 +314,16 @@ void CudaModel::make_buffers() {
   const std::size_t width = static_cast<std::size_t>(shape_.heads) * shape_.head_dim;
   residual_ = DeviceBuffer(floats * shape_.hidden, what);
   squares_ = DeviceBuffer(floats * (shape_.hidden / kTileRows), what);
-  query_ = DeviceBuffer(floats * width, what);
-  attention_ = DeviceBuffer(floats * width, what);
-  mlp_ = DeviceBuffer(floats * shape_.intermediate, what);
-  std::size_t partial = 0, tiles = 0;
-  for (const auto& [name, matrix] : matrices_) {
-    const MatrixShape& s = matrix.shape;
-    tiles = std::max<std::size_t>(tiles, s.tiles);
-    if (s.parts > 1)
-      partial = std::max<std::size_t>(partial, static_cast<std::size_t>(s.parts) * s.tiles);
-  }
-  partial_ = DeviceBuffer(partial * (kStepRows / 8) * 32 * sizeof(float4), what);
-  tickets_ = DeviceBuffer(tiles * sizeof(unsigned), what);
-  arrivals_ = DeviceBuffer(sizeof(unsigned), what);
+  const std::size_t halves = kStepRows * sizeof(uint16_t);
+  normed_ = DeviceBuffer(halves * padded(shape_.hidden), what);
+  query_ = DeviceBuffer(halves * width, what);
+  attention_ = DeviceBuffer(halves * padded(static_cast<int>(width)), what);
+  mlp_ = DeviceBuffer(halves * padded(shape_.intermediate), what);
+  const std::size_t widest =
+      padded(std::max({shape_.hidden, static_cast<int>(width), shape_.intermediate}));
+  codes_ = DeviceBuffer(kStepRows * widest, what);
+  scales_ = DeviceBuffer(floats * (widest / 32), what);
+  arrivals_ = DeviceBuffer(2 * sizeof(unsigned), what);  // of the layers, of the head
   upload_ = DeviceBuffer(sizeof(Upload), what);
   upload_host_ = PinnedBuffer(sizeof(Upload));
   logits_device_ = DeviceBuffer(floats * shape_.vocabulary, what);
@@ -413,8 +419,8 @@ void CudaModel::collect(std::span<const Rows> batch, LogitRows wanted) {
         row.prefix = row.visible = row.cache_index + 1;
       } else {
         row.ancestors = sequence.ancestors[static_cast<std::size_t>(i)];
-        row.prefix = sequence.base;
-        row.visible = sequence.base + std::popcount(row.ancestors);
+        row.prefix = sequence.trunk < 0 ? sequence.base : sequence.trunk;
+        row.visible = row.prefix + std::popcount(row.ancestors);
       }
       row.position = row.visible - 1;
       const bool take = wanted == LogitRows::all || (wanted == LogitRows::last && i == count - 1);
@@ -467,12 +473,8 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::span<co
   check(
       cudaMemcpyAsync(upload_.as<void>(), &upload, sizeof upload, cudaMemcpyHostToDevice, stream_),
       "a forward pass");
-  check(cudaMemsetAsync(arrivals_.as<void>(), 0, sizeof(unsigned), stream_), "a forward pass");
+  check(cudaMemsetAsync(arrivals_.as<void>(), 0, arrivals_.bytes(), stream_), "a forward pass");
   auto* device = upload_.as<Upload>();
-  check(launch_embed(*weights.embedding, device->row, static_cast<int>(rows.size()),
-                     residual_.as<float>(), squares_.as<float>(), stream_),
-        "the embedding");
-
   StepArgs a{};
   a.weights = weights.table.as<const uint8_t*>();
   a.norms = norm_table_.as<const float*>();
@@ -486,21 +488,29 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::span<co
   a.max_positions = cache_->positions();
   a.rows = static_cast<int>(rows.size());
   a.groups = groups;
+  a.hidden_stride = padded(shape_.hidden);
+  a.attention_stride = padded(shape_.heads * shape_.head_dim);
+  a.intermediate_stride = padded(shape_.intermediate);
   a.four_bits = precision == Precision::w4a4;
+  a.head_bf16 = weights.head->format == WeightFormat::bf16;
   a.epsilon = shape_.norm_epsilon;
   a.row = device->row;
   a.group = device->group;
   a.rotary = rotary_.as<float2>();
   a.residual = residual_.as<float>();
   a.squares = squares_.as<float>();
-  a.query = query_.as<float>();
-  a.attention = attention_.as<float>();
-  a.mlp = mlp_.as<float>();
+  a.normed = normed_.as<uint16_t>();
+  a.query = query_.as<__half>();
+  a.attention = attention_.as<uint16_t>();
+  a.mlp = mlp_.as<uint16_t>();
+  a.codes = codes_.as<int8_t>();
+  a.scales = scales_.as<float>();
   a.keys = cache_->keys();
   a.values = cache_->values();
-  a.partial = partial_.as<float4>();
-  a.tickets = tickets_.as<unsigned>();
   a.arrivals = arrivals_.as<unsigned>();
+  check(launch_embed(*weights.embedding, a.rows, norms_.at("layers.0.attn_norm").as<float>(),
+                     precision == Precision::bf16, a, residual_.as<float>(), stream_),
+        "the embedding");
   check(weights.layer_launchers.step(a, blocks_, stream_), "the layers' kernel");
   if (logit_rows == 0) {
     check(cudaStreamSynchronize(stream_), "a forward pass");
@@ -514,13 +524,14 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::span<co
   h.hidden = shape_.hidden;
   h.rows = logit_rows;
   h.epsilon = shape_.norm_epsilon;
-  h.norm = norms_.at("final_norm").as<float>();
+  h.hidden_stride = a.hidden_stride;
   h.row = device->logit_row;
-  h.residual = residual_.as<float>();
-  h.squares = squares_.as<float>();
+  h.normed = a.normed;
+  h.squares = a.squares;
+  h.codes = a.codes;
+  h.scales = a.scales;
   h.logits = logits_device_.as<float>();
-  h.partial = partial_.as<float4>();
-  h.tickets = tickets_.as<unsigned>();
+  h.arrivals = arrivals_.as<unsigned>() + 1;
   check(weights.head_launchers.head(h, blocks_, stream_), "the head's kernel");
   take_results(first_logit, logit_rows, want);
 }

@@ -88,24 +88,15 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_
 }
 
 // Between blocks. What a block's threads wrote before a barrier of theirs is seen by whoever reads
-// the counter's new value and then passes acquire_fence.
+// the counter's new value with load_acquire.
 __device__ __forceinline__ void add_release(unsigned* counter, unsigned value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");
 }
-__device__ __forceinline__ unsigned add_acquire_release(unsigned* counter, unsigned value) {
-  unsigned before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "l"(counter), "r"(value)
-               : "memory");
-  return before;
-}
-__device__ __forceinline__ unsigned load_relaxed(const unsigned* counter) {
+__device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
   unsigned value;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
-__device__ __forceinline__ void acquire_fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Asks for the cache line at an address, to be in L2 when it is needed.
 __device__ __forceinline__ void prefetch_l2(const void* address) {

@@ -7,9 +7,11 @@
 
 namespace specquant::cuda {
 
-constexpr int kStepRows = 64;  // rows of one pass through the layers
+constexpr int kStepRows = 16;  // rows of one pass through the layers
 constexpr int kTileRows = 16;  // output rows of a weight tile
-constexpr int kMaxParts = 8;
+constexpr int kMaxParts = 16;
+constexpr int kMaxHeadDim = 128;
+constexpr int kResidualTiles = 4;  // tiles of the residual stream that a block can own
 
 // A matrix in tiles. Its columns are cut into `parts`, a number that depends on the shape alone:
 // each part is summed from zero, and the parts are added in order, whoever computes them.
@@ -33,42 +35,45 @@ struct RowGroup {
   int32_t first, count;
 };
 
+// 16-bit activations are stored as activations.cuh says; strides are columns, padding included.
 struct StepArgs {
   const uint8_t* const* weights;  // [layer][kind]
-  const float* const* norms;      // [layer]: before attention, before the MLP
+  const float* const* norms;      // [layer]: before attention, before the MLP; then the final one
   MatrixShape shapes[kMatrixKinds];
   int layers, hidden, intermediate, heads, kv_heads, head_dim, max_positions;
+  int hidden_stride, attention_stride, intermediate_stride;
   int rows, groups;
   bool four_bits;  // activations are rounded to 4 bits
+  bool head_bf16;  // the head reads bf16, otherwise f16
   float epsilon;
   const StepRow* row;
   const RowGroup* group;
-  const float2* rotary;  // [position][pair]: cosine, sine
-  float* residual;       // [row][hidden]
-  float* squares;        // [row][hidden / 16]: sums of squares of the residual stream
-  float* query;          // [row][heads · head_dim]
-  float* attention;      // as query
-  float* mlp;            // [row][intermediate]
-  __half* keys;          // [slot][layer][kv head][position][dimension]
-  __half* values;        // [slot][layer][kv head][dimension][position]
-  float4* partial;       // sums of parts, in the order of the lanes
-  unsigned* tickets;     // [tile]: parts done; left at zero
-  unsigned* arrivals;    // of the grid barrier; zero at the start
+  const float2* rotary;    // [position][pair]: cosine, sine
+  const float* residual;   // [row][hidden]: the embedding
+  float* squares;          // [row][hidden / 16]: sums of squares of the residual stream
+  uint16_t* normed;        // the residual stream times the next norm's weights
+  __half* query;           // [row][heads · head_dim], natural order
+  uint16_t* attention;
+  uint16_t* mlp;
+  int8_t* codes;           // of the activations that are multiplied next, for products of integers
+  float* scales;           // [block of 32 columns][row]
+  __half* keys;            // [slot][layer][kv head][position][dimension]
+  __half* values;          // [slot][layer][kv head][dimension][position]
+  unsigned* arrivals;      // of the grid barrier; zero at the start
 };
 
 struct HeadArgs {
   const uint8_t* weights;
   MatrixShape shape;
-  int vocabulary, hidden, rows;
-  bool four_bits;
+  int vocabulary, hidden, hidden_stride, rows;
   float epsilon;
-  const float* norm;
   const int32_t* row;  // rows of the residual stream
-  const float* residual;
+  const uint16_t* normed;
   const float* squares;
+  int8_t* codes;
+  float* scales;
   float* logits;  // [row][vocabulary]
-  float4* partial;
-  unsigned* tickets;
+  unsigned* arrivals;
 };
 
 enum class WeightFormat { f16, bf16, affine4_g32, affine4_g128, affine8 };

@@ -6,12 +6,10 @@
 #include <type_traits>
 
 #include "core/errors.h"
+#include "cuda/activations.cuh"
 
 namespace specquant::cuda {
 namespace {
-
-// Below this number of units (tiles x parts) the warps of a large GPU are not all busy.
-constexpr int kEnoughUnits = 1400;
 
 MatrixShape shape_of(int rows, int columns, WeightFormat format) {
   MatrixShape shape;
@@ -20,10 +18,11 @@ MatrixShape shape_of(int rows, int columns, WeightFormat format) {
   // Padded to 128 columns whatever the format, so that parts are cut alike.
   const int blocks = (columns + 127) / 128;
   shape.stages = blocks * (128 / stage_columns(format));
-  shape.parts = 1;
-  while (shape.parts < kMaxParts && shape.parts * 2 <= blocks &&
-         shape.tiles * shape.parts < kEnoughUnits) {
-    shape.parts *= 2;
+  // As many parts as a block has warps, unless they would be of too different widths.
+  shape.parts = kMaxParts;
+  while (shape.parts > blocks ||
+         (blocks + shape.parts - 1) / shape.parts * shape.parts * 7 > blocks * 8) {
+    shape.parts /= 2;
   }
   return shape;
 }
@@ -208,7 +207,8 @@ Stored stored_kind(core::TensorKind kind) {
 
 // One block a row of the embedding.
 __global__ void embed(const uint8_t* data, WeightFormat format, MatrixShape shape,
-                      const StepRow* rows, float* residual, float* squares) {
+                      const StepRow* rows, const float* norm, bool bf16, int stride,
+                      float* residual, float* squares, uint16_t* normed) {
   const int row = rows[blockIdx.x].token;
   const int lane_row = row % 16;
   for (int column = static_cast<int>(threadIdx.x); column < shape.columns; column += blockDim.x) {
@@ -240,6 +240,8 @@ __global__ void embed(const uint8_t* data, WeightFormat format, MatrixShape shap
       v = s.x * nibble(words[column % 64 / 32 * 2 + lane_row / 8], column % 8) + s.y;
     }
     residual[static_cast<size_t>(blockIdx.x) * shape.columns + column] = v;
+    normed[static_cast<size_t>(blockIdx.x) * stride + column / 8 * 8 + place_of(column % 8)] =
+        to_16_bits(v * norm[column], bf16);
     float square = v * v;
     for (int step = 1; step < 16; step *= 2)
       square += __shfl_xor_sync(__activemask(), square, step);
@@ -338,10 +340,11 @@ DeviceMatrix place_matrix(const MatrixOrigin& from, WeightFormat format, const c
   return matrix;
 }
 
-int launch_embed(const DeviceMatrix& matrix, const StepRow* row, int rows, float* residual,
-                 float* squares, void* stream) {
+int launch_embed(const DeviceMatrix& matrix, int rows, const float* norm, bool bf16,
+                 const StepArgs& a, float* residual, void* stream) {
   embed<<<static_cast<unsigned>(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(
-      matrix.data.as<uint8_t>(), matrix.format, matrix.shape, row, residual, squares);
+      matrix.data.as<uint8_t>(), matrix.format, matrix.shape, a.row, norm, bf16, a.hidden_stride,
+      residual, a.squares, a.normed);
   return cudaGetLastError();
 }
 

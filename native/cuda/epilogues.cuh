@@ -1,0 +1,107 @@
+// What becomes of a finished tile: each function gets the sums of 16 output rows for the eight
+// tokens of token tile `t`, in the lanes' order (TileSums).
+#pragma once
+
+#include "cuda/activations.cuh"
+#include "cuda/step_memory.cuh"
+
+namespace specquant::cuda {
+
+// 1 / rms of each row from sums of squares of 16 columns, to shared memory. The order of the sum
+// does not depend on the number of rows. Needs a block barrier behind it.
+__device__ __forceinline__ void inverse_rms(const float* squares, int columns, float epsilon,
+                                            int rows, const int32_t* row, float* out) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int count = columns / kTileRows;
+  for (int token = warp; token < rows; token += kWarps) {
+    const int from = row == nullptr ? token : __ldg(row + token);
+    const float* own = squares + static_cast<size_t>(from) * count;
+    float sum = 0.0F;
+    for (int i = lane; i < count; i += 32) sum += __ldcg(own + i);
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0U, sum, step);
+    if (lane == 0) out[token] = 1.0F / sqrtf(sum / static_cast<float>(columns) + epsilon);
+  }
+}
+
+// Adds a product to the residual stream, which its block keeps (`own`: this tile's), and leaves the
+// next norm's input and sums of squares. The norm's 1 / rms is applied to the next product instead.
+__device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* norm, bool bf16,
+                                                const TileSums& sums, int tile, int t,
+                                                float (*own)[kTileRows]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int column = tile * kTileRows + lane / 4;
+  const float weight[2] = {__ldg(norm + column), __ldg(norm + column + 8)};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = t * 8 + lane % 4 * 2 + i;
+    float square = 0.0F;
+    if (token < a.rows) {
+      const float first = own[token][lane / 4] + (i == 0 ? sums.x : sums.y);
+      const float second = own[token][lane / 4 + 8] + (i == 0 ? sums.z : sums.w);
+      own[token][lane / 4] = first;
+      own[token][lane / 4 + 8] = second;
+      uint16_t* to = a.normed + static_cast<size_t>(token) * a.hidden_stride + tile * kTileRows +
+                     place_of(lane / 4);
+      __stcg(to, to_16_bits(first * weight[0], bf16));
+      __stcg(to + 8, to_16_bits(second * weight[1], bf16));
+      square = fmaf(first, first, second * second);
+    }
+    for (int step = 4; step < 32; step *= 2) square += __shfl_xor_sync(~0U, square, step);
+    if (token < a.rows && lane < 4) {
+      __stcg(a.squares + static_cast<size_t>(token) * (a.hidden / kTileRows) + tile, square);
+    }
+  }
+}
+
+// Rotates queries and keys, and writes keys and values to the cache. A tile lies within one head.
+__device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const TileSums& sums,
+                                          int tile, int t, const StepMemory& memory) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int head = tile * kTileRows / a.head_dim;
+  const int dimension = tile * kTileRows % a.head_dim + lane / 4;
+  const float values[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = t * 8 + lane % 4 * 2 + i % 2;
+    const int d = dimension + i / 2 * 8;
+    const float other = __shfl_xor_sync(~0U, values[i], 4);  // the pair's other dimension
+    if (token >= a.rows) continue;
+    const StepRow& row = memory.row[token];
+    float value = values[i];
+    if (head < a.heads + a.kv_heads) {
+      const float2 turn = memory.rotary[token][d / 2];
+      value = d % 2 == 0 ? value * turn.x - other * turn.y : value * turn.x + other * turn.y;
+    }
+    const __half rounded = __float2half_rn(value * memory.rms[token]);
+    if (head < a.heads) {
+      a.query[(static_cast<size_t>(token) * a.heads + head) * a.head_dim + d] = rounded;
+      continue;
+    }
+    const int kv_head = (head - a.heads) % a.kv_heads;
+    const size_t start = ((static_cast<size_t>(row.slot) * a.layers + layer) * a.kv_heads + kv_head) *
+                         a.max_positions * a.head_dim;
+    if (head < a.heads + a.kv_heads) {
+      a.keys[start + static_cast<size_t>(row.cache_index) * a.head_dim + d] = rounded;
+    } else {
+      a.values[start + static_cast<size_t>(d) * a.max_positions + row.cache_index] = rounded;
+    }
+  }
+}
+
+// A tile of gate_up holds eight rows of the gate, then the same eight of up.
+__device__ __forceinline__ void silu_product(const StepArgs& a, bool bf16, const TileSums& sums,
+                                             int tile, int t, const float* rms) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = t * 8 + lane % 4 * 2 + i;
+    if (token >= a.rows) continue;
+    const float gate = (i == 0 ? sums.x : sums.y) * rms[token];
+    const float up = (i == 0 ? sums.z : sums.w) * rms[token];
+    __stcg(a.mlp + static_cast<size_t>(token) * a.intermediate_stride + tile * 8 +
+               place_of(lane / 4),
+           to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16));
+  }
+}
+
+}  // namespace specquant::cuda
