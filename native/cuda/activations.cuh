@@ -31,7 +31,7 @@ __device__ __forceinline__ uint16_t to_16_bits(float value, bool bf16) {
 template <int kTokenTiles>
 struct Tokens {
   const uint8_t* row[kTokenTiles];
-  const float* scales;  // of codes: [block of 32 columns][token], from the lane's first token
+  const float* scales;  // of codes: [block of 32 columns][token], from the lane's own
 };
 
 // Blocks of 32 columns from `column` on.
@@ -52,8 +52,7 @@ __device__ __forceinline__ void load_blocks(const Tokens<kTokenTiles>& tokens, i
 
 template <int kTokenTiles, int kBlocks>
 __device__ __forceinline__ void load_codes(const Tokens<kTokenTiles>& tokens, int column,
-                                           uint2 (&x)[kTokenTiles][kBlocks],
-                                           float2 (&scales)[kTokenTiles][kBlocks]) {
+                                           uint2 (&x)[kTokenTiles][kBlocks]) {
 #pragma unroll
   for (int t = 0; t < kTokenTiles; ++t) {
 #pragma unroll
@@ -62,9 +61,17 @@ __device__ __forceinline__ void load_codes(const Tokens<kTokenTiles>& tokens, in
       if (tokens.row[t] != nullptr) {
         x[t][b] = __ldcg(reinterpret_cast<const uint2*>(tokens.row[t] + column + b * 32));
       }
-      scales[t][b] = __ldcg(reinterpret_cast<const float2*>(
-          tokens.scales + (column / 32 + b) * kStepRows + t * 8));
     }
+  }
+}
+
+// Of four blocks of codes: a lane takes that of block l/8 and token l%8 of each token tile.
+template <int kTokenTiles>
+__device__ __forceinline__ void load_scales(const Tokens<kTokenTiles>& tokens, int column,
+                                            float (&scale)[kTokenTiles]) {
+#pragma unroll
+  for (int t = 0; t < kTokenTiles; ++t) {
+    scale[t] = __ldcg(tokens.scales + column / 32 * kStepRows + t * 8);
   }
 }
 

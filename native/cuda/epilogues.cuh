@@ -24,13 +24,12 @@ __device__ __forceinline__ void inverse_rms(const float* squares, int columns, f
 }
 
 // Adds a product to the residual stream, which its block keeps (`own`: this tile's), and leaves the
-// next norm's input and sums of squares. The norm's 1 / rms is applied to the next product instead.
+// next norm's input and sums of squares. `norm` are its weights for the tile; its 1 / rms is applied to the next product instead.
 __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* norm, bool bf16,
                                                 const TileSums& sums, int tile, int t,
                                                 float (*own)[kTileRows]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int column = tile * kTileRows + lane / 4;
-  const float weight[2] = {__ldg(norm + column), __ldg(norm + column + 8)};
+  const float weight[2] = {norm[lane / 4], norm[lane / 4 + 8]};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int token = t * 8 + lane % 4 * 2 + i;

@@ -7,7 +7,8 @@
 // of columns inside a product does not matter as long as both operands agree.
 //
 // Each format has an `Input`, a stage's activations in registers, which is filled in two steps so
-// that loads of several inputs can be under way: `load` asks, `prepare` derives what it needs.
+// that loads of several inputs can be under way: `load` asks, `prepare` derives the constants that
+// products need, which lie in the warp's shared memory, for pairs of tokens.
 #pragma once
 
 #include "cuda/activations.cuh"
@@ -39,23 +40,31 @@ struct Affine4F16 {
   static constexpr int kStageBytes = 1024 + kGroups * 64;
 
   template <int kTokenTiles>
+  struct Constants {
+    float4 sums[kTokenTiles][kGroups][4];  // of two tokens: −Σ offset·x of both, Σ x of both
+  };
+  template <int kTokenTiles>
   struct Input {
     uint4 x[kTokenTiles][4];
-    float4 sums[kTokenTiles][kGroups];  // −Σ offset·x of the lane's two tokens, Σ x of them
+    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
       load_blocks<kTokenTiles, 4>(tokens, column, x);
     }
-    __device__ __forceinline__ void prepare() {
+    __device__ __forceinline__ void prepare(int lane) {
+      __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
           const float4 s = column_sums<kGroup / 32>(&x[t][g * kGroup / 32]);
-          sums[t][g] = make_float4(-fmaf(1024.0F, s.x, 64.0F * s.z),
-                                   -fmaf(1024.0F, s.y, 64.0F * s.w), s.x + s.z, s.y + s.w);
+          if (lane >= 4) continue;
+          constants->sums[t][g][lane] =
+              make_float4(-fmaf(1024.0F, s.x, 64.0F * s.z), -fmaf(1024.0F, s.y, 64.0F * s.w),
+                          s.x + s.z, s.y + s.w);
         }
       }
+      __syncwarp();
     }
   };
 
@@ -80,8 +89,9 @@ struct Affine4F16 {
       if (block * 32 % kGroup == 0) {
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          sum[t][0] = sum[t][2] = in.sums[t][group].x;
-          sum[t][1] = sum[t][3] = in.sums[t][group].y;
+          const float4 s = in.constants->sums[t][group][lane % 4];
+          sum[t][0] = sum[t][2] = s.x;
+          sum[t][1] = sum[t][3] = s.y;
         }
       }
       uint32_t upper[4], lower[4];
@@ -99,7 +109,7 @@ struct Affine4F16 {
         const float2 r1 = __half22float2(scales[lane / 4 + 8]);
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          const float4 s = in.sums[t][group];
+          const float4 s = in.constants->sums[t][group][lane % 4];
           total[t][0] = fmaf(r0.x, sum[t][0], fmaf(r0.y, s.z, total[t][0]));
           total[t][1] = fmaf(r0.x, sum[t][1], fmaf(r0.y, s.w, total[t][1]));
           total[t][2] = fmaf(r1.x, sum[t][2], fmaf(r1.y, s.z, total[t][2]));
@@ -127,28 +137,41 @@ struct Affine4S8 {
   static constexpr int kStageBytes = 1024 + kGroups * 64;
 
   template <int kTokenTiles>
+  struct Constants {
+    float2 scales[kTokenTiles][4][4];      // [token tile][block] of two tokens
+    float2 sums[kTokenTiles][kGroups][4];  // Σ x of them
+  };
+  template <int kTokenTiles>
   struct Input {
     uint2 x[kTokenTiles][4];
-    float2 scales[kTokenTiles][4];      // of the lane's two tokens
-    float2 sums[kTokenTiles][kGroups];  // Σ x of them
+    float scale[kTokenTiles];  // on their way: of block l/8, token l%8
+    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
-      load_codes<kTokenTiles, 4>(tokens, column, x, scales);
+      load_codes<kTokenTiles, 4>(tokens, column, x);
+      load_scales<kTokenTiles>(tokens, column, scale);
     }
-    __device__ __forceinline__ void prepare() {
+    __device__ __forceinline__ void prepare(int lane) {
+      __syncwarp();
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) {
+        reinterpret_cast<float*>(constants->scales[t])[lane] = scale[t];
+      }
+      __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
         float2 s[4];
 #pragma unroll
-        for (int b = 0; b < 4; ++b) s[b] = code_sums(x[t][b], scales[t][b]);
-        if constexpr (kGroups == 4) {
-#pragma unroll
-          for (int b = 0; b < 4; ++b) sums[t][b] = s[b];
-        } else {
-          sums[t][0] = make_float2((s[0].x + s[1].x) + (s[2].x + s[3].x),
-                                   (s[0].y + s[1].y) + (s[2].y + s[3].y));
+        for (int b = 0; b < 4; ++b) s[b] = code_sums(x[t][b], constants->scales[t][b][lane % 4]);
+        if constexpr (kGroups == 1) {
+          s[0] = make_float2((s[0].x + s[1].x) + (s[2].x + s[3].x),
+                             (s[0].y + s[1].y) + (s[2].y + s[3].y));
         }
+        if (lane >= 4) continue;
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) constants->sums[t][g][lane] = s[g];
       }
+      __syncwarp();
     }
   };
 
@@ -168,7 +191,7 @@ struct Affine4S8 {
       for (int t = 0; t < kTokenTiles; ++t) {
         int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
         mma_u8s8(sum, a0, a1, a2, a3, in.x[t][block].x, in.x[t][block].y);
-        const float2 scale = in.scales[t][block];
+        const float2 scale = in.constants->scales[t][block][lane % 4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           part[t][i] =
@@ -182,7 +205,7 @@ struct Affine4S8 {
         const float2 r1 = __half22float2(weight_scales[lane / 4 + 8]);
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          const float2 s = in.sums[t][group];
+          const float2 s = in.constants->sums[t][group][lane % 4];
           total[t][0] = fmaf(r0.x, part[t][0], fmaf(r0.y, s.x, total[t][0]));
           total[t][1] = fmaf(r0.x, part[t][1], fmaf(r0.y, s.y, total[t][1]));
           total[t][2] = fmaf(r1.x, part[t][2], fmaf(r1.y, s.x, total[t][2]));
@@ -201,14 +224,27 @@ struct Affine8S8 {
   static constexpr int kStageBytes = 2048 + 4 * 32;
 
   template <int kTokenTiles>
+  struct Constants {
+    float2 scales[kTokenTiles][4][4];  // [token tile][block] of two tokens
+  };
+  template <int kTokenTiles>
   struct Input {
     uint2 x[kTokenTiles][4];
-    float2 scales[kTokenTiles][4];
+    float scale[kTokenTiles];  // on their way: of block l/8, token l%8
+    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
-      load_codes<kTokenTiles, 4>(tokens, column, x, scales);
+      load_codes<kTokenTiles, 4>(tokens, column, x);
+      load_scales<kTokenTiles>(tokens, column, scale);
     }
-    __device__ __forceinline__ void prepare() {}
+    __device__ __forceinline__ void prepare(int lane) {
+      __syncwarp();
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) {
+        reinterpret_cast<float*>(constants->scales[t])[lane] = scale[t];
+      }
+      __syncwarp();
+    }
   };
 
   template <int kTokenTiles>
@@ -225,7 +261,7 @@ struct Affine8S8 {
       for (int t = 0; t < kTokenTiles; ++t) {
         int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
         mma_s8(sum, w.x, w.y, w.z, w.w, in.x[t][block].x, in.x[t][block].y);
-        const float2 scale = in.scales[t][block];
+        const float2 scale = in.constants->scales[t][block][lane % 4];
         total[t][0] = fmaf(r0, scale.x * from_magic(sum[0]), total[t][0]);
         total[t][1] = fmaf(r0, scale.y * from_magic(sum[1]), total[t][1]);
         total[t][2] = fmaf(r1, scale.x * from_magic(sum[2]), total[t][2]);
@@ -242,22 +278,30 @@ struct Affine8F16 {
   static constexpr int kStageBytes = Affine8S8::kStageBytes;
 
   template <int kTokenTiles>
+  struct Constants {
+    float2 start[kTokenTiles][4][4];  // [token tile][block] −1152·Σ x of two tokens
+  };
+  template <int kTokenTiles>
   struct Input {
     uint4 x[kTokenTiles][4];
-    float2 start[kTokenTiles][4];  // −1152·Σ x of the lane's two tokens
+    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
       load_blocks<kTokenTiles, 4>(tokens, column, x);
     }
-    __device__ __forceinline__ void prepare() {
+    __device__ __forceinline__ void prepare(int lane) {
+      __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
 #pragma unroll
         for (int b = 0; b < 4; ++b) {
           const float4 s = column_sums<1>(&x[t][b]);
-          start[t][b] = make_float2(-1152.0F * (s.x + s.z), -1152.0F * (s.y + s.w));
+          if (lane >= 4) continue;
+          constants->start[t][b][lane] =
+              make_float2(-1152.0F * (s.x + s.z), -1152.0F * (s.y + s.w));
         }
       }
+      __syncwarp();
     }
   };
 
@@ -276,7 +320,7 @@ struct Affine8F16 {
       unpack(w.y, w.w, lower);
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        const float2 start = in.start[t][block];
+        const float2 start = in.constants->start[t][block][lane % 4];
         const uint4 x = in.x[t][block];
         float sum[4] = {start.x, start.y, start.x, start.y};
         mma_f16(sum, upper[0], lower[0], upper[1], lower[1], x.x, x.y);
@@ -312,13 +356,16 @@ struct Float16 {
   static constexpr int kStageBytes = 2048;
 
   template <int kTokenTiles>
+  struct Constants {};
+  template <int kTokenTiles>
   struct Input {
     uint4 x[kTokenTiles][2];
+    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
       load_blocks<kTokenTiles, 2>(tokens, column, x);
     }
-    __device__ __forceinline__ void prepare() {}
+    __device__ __forceinline__ void prepare(int) {}
   };
 
   template <int kTokenTiles>

@@ -21,8 +21,6 @@ using core::Error;
 using core::ErrorType;
 using core::TensorKind;
 
-constexpr int kMatrixRows = 16;  // of a tensor-core tile, in attention
-
 // Columns of a row of activations: whole stages of weights, zeros behind the last.
 int padded(int columns) { return (columns + 127) / 128 * 128; }
 
@@ -113,7 +111,7 @@ class CudaModel final : public Model {
   const DeviceMatrix& place(const std::string& tensor, int rows, int columns, WeightFormat format);
   WeightFormat layer_format(Precision precision) const;
   WeightFormat vocabulary_format(Precision precision, const std::string& tensor) const;
-  const DeviceBuffer& norm(const std::string& name);
+  void place_norms();
   void make_buffers();
   const WeightSet& set(Precision precision) const;
   void check_slot(int slot, int length) const;
@@ -130,8 +128,7 @@ class CudaModel final : public Model {
   cudaStream_t stream_ = nullptr;
 
   std::map<std::string, DeviceMatrix> matrices_;  // by tensor and format
-  std::map<std::string, DeviceBuffer> norms_;
-  DeviceBuffer norm_table_;
+  DeviceBuffer norms_;
   std::map<Precision, WeightSet> sets_;
   std::unique_ptr<KvCache> cache_;
   DeviceBuffer rotary_, upload_, residual_, squares_, normed_, query_, attention_, mlp_, codes_,
@@ -162,17 +159,7 @@ CudaModel::CudaModel(const core::PackedFile* file, const core::SyntheticModel& s
   blocks_ = properties.multiProcessorCount;
   check_shape();
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
-  std::vector<const float*> table;
-  for (int layer = 0; layer < shape_.layers; ++layer) {
-    const std::string prefix = "layers." + std::to_string(layer) + ".";
-    table.push_back(norm(prefix + "attn_norm").as<float>());
-    table.push_back(norm(prefix + "mlp_norm").as<float>());
-  }
-  table.push_back(norm("final_norm").as<float>());
-  norm_table_ = DeviceBuffer(table.size() * sizeof table[0], "norms");
-  check(
-      cudaMemcpy(norm_table_.as<void>(), table.data(), norm_table_.bytes(), cudaMemcpyHostToDevice),
-      "norms");
+  place_norms();
   for (const Precision precision : precisions) {
     if (!sets_.contains(precision)) build(precision);
   }
@@ -188,10 +175,10 @@ void CudaModel::check_shape() const {
                                       std::to_string(shape_.head_dim) +
                                       " dimensions; the CUDA engine has kernels for 64 and 128.");
   }
-  if (shape_.heads / shape_.kv_heads > kMatrixRows) {
+  if (shape_.heads / shape_.kv_heads > kQueries) {
     throw Error(ErrorType::model,
                 "Model " + name +
-                    " has more than 16 query heads for a key-value head, which the CUDA "
+                    " has more than 8 query heads for a key-value head, which the CUDA "
                     "engine has no kernel for.");
   }
   if (shape_.hidden > kResidualTiles * kTileRows * blocks_) {
@@ -207,15 +194,22 @@ void CudaModel::check_shape() const {
   }
 }
 
-const DeviceBuffer& CudaModel::norm(const std::string& name) {
-  const auto found = norms_.find(name);
-  if (found != norms_.end()) return found->second;
-  std::vector<float> values(static_cast<std::size_t>(shape_.hidden), 1.0F);
-  if (file_ != nullptr) std::ranges::copy(file_->tensor(name).floats(), values.begin());
-  DeviceBuffer buffer(values.size() * sizeof(float), "norms");
-  check(cudaMemcpy(buffer.as<void>(), values.data(), buffer.bytes(), cudaMemcpyHostToDevice),
+void CudaModel::place_norms() {
+  std::vector<std::string> names;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    const std::string prefix = "layers." + std::to_string(layer) + ".";
+    names.push_back(prefix + "attn_norm");
+    names.push_back(prefix + "mlp_norm");
+  }
+  names.emplace_back("final_norm");
+  const auto hidden = static_cast<std::size_t>(shape_.hidden);
+  std::vector<float> values(names.size() * hidden, 1.0F);
+  for (std::size_t i = 0; file_ != nullptr && i < names.size(); ++i) {
+    std::ranges::copy(file_->tensor(names[i]).floats(), values.data() + i * hidden);
+  }
+  norms_ = DeviceBuffer(values.size() * sizeof(float), "norms");
+  check(cudaMemcpy(norms_.as<void>(), values.data(), norms_.bytes(), cudaMemcpyHostToDevice),
         "norms");
-  return norms_.emplace(name, std::move(buffer)).first->second;
 }
 
 WeightFormat CudaModel::layer_format(Precision precision) const {
@@ -364,8 +358,7 @@ MemoryUse CudaModel::memory() const {
   for (const auto& [key, matrix] : matrices_) {
     use.weight_bytes[name_of(matrix.format)] += static_cast<int64_t>(matrix.data.bytes());
   }
-  for (const auto& [key, buffer] : norms_)
-    use.weight_bytes["f32"] += static_cast<int64_t>(buffer.bytes());
+  use.weight_bytes["f32"] += static_cast<int64_t>(norms_.bytes());
   use.kv_bytes = static_cast<int64_t>(cache_->bytes());
   return use;
 }
@@ -380,8 +373,7 @@ Proof CudaModel::proof(Precision precision) const {
   proof.bytes_per_token += static_cast<int64_t>(weights.head->data.bytes());
   proof.bytes_per_token +=
       static_cast<int64_t>(weights.embedding->data.bytes()) / shape_.vocabulary;
-  for (const auto& [key, buffer] : norms_)
-    proof.bytes_per_token += static_cast<int64_t>(buffer.bytes());
+  proof.bytes_per_token += static_cast<int64_t>(norms_.bytes());
   proof.kernels.push_back(kernel_name(weights.layers[0]->format, integers));
   const bool integers_of_head = integer_head(precision, weights.head->format);
   const std::string head = kernel_name(weights.head->format, integers_of_head);
@@ -453,7 +445,7 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::span<co
                      const Want& want) {
   check(cudaStreamSynchronize(stream_), "a forward pass");  // the pinned buffers are free
   auto& upload = *upload_host_.as<Upload>();
-  const int together = kMatrixRows / (shape_.heads / shape_.kv_heads);
+  const int together = kQueries / (shape_.heads / shape_.kv_heads);
   int groups = 0, logit_rows = 0, first_logit = -1;
   for (int i = 0; i < static_cast<int>(rows.size()); ++i) {
     const PlacedRow& placed = rows[static_cast<std::size_t>(i)];
@@ -477,7 +469,7 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::span<co
   auto* device = upload_.as<Upload>();
   StepArgs a{};
   a.weights = weights.table.as<const uint8_t*>();
-  a.norms = norm_table_.as<const float*>();
+  a.norms = norms_.as<float>();
   for (int kind = 0; kind < kMatrixKinds; ++kind) a.shapes[kind] = weights.layers[kind]->shape;
   a.layers = shape_.layers;
   a.hidden = shape_.hidden;
@@ -508,7 +500,7 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::span<co
   a.keys = cache_->keys();
   a.values = cache_->values();
   a.arrivals = arrivals_.as<unsigned>();
-  check(launch_embed(*weights.embedding, a.rows, norms_.at("layers.0.attn_norm").as<float>(),
+  check(launch_embed(*weights.embedding, a.rows, a.norms,
                      precision == Precision::bf16, a, residual_.as<float>(), stream_),
         "the embedding");
   check(weights.layer_launchers.step(a, blocks_, stream_), "the layers' kernel");

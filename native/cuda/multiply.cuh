@@ -45,16 +45,16 @@ __device__ __forceinline__ Tokens<kTokenTiles> tokens_of(const Inputs& inputs, i
           inputs.data + (static_cast<size_t>(row) * inputs.columns + lane % 4 * 8) * kBytes;
     }
   }
-  tokens.scales = inputs.scales + lane % 4 * 2;
+  tokens.scales = inputs.scales + lane / 8 * kStepRows + lane % 8;
   return tokens;
 }
 
-// `meanwhile()` runs while the first activations are on their way. `epilogue(sums, tile, index, t)`
+// `constants` is this warp's shared memory for two inputs. `meanwhile()` runs while the first activations are on their way. `epilogue(sums, tile, index, t)`
 // gets each tile and token tile once; `index` counts the block's tiles of this matrix. `turn` is
 // the set of partials to use next.
 template <class Format, int kTokenTiles, class Stream, class Meanwhile, class Epilogue>
 __device__ __forceinline__ void multiply(Stream& stream, const Share* shares, int parts,
-                                         const Inputs& inputs, int rows,
+                                         const Inputs& inputs, int rows, uint8_t* constants,
                                          Partials<kTokenTiles>& partials, int& turn,
                                          Meanwhile meanwhile, Epilogue epilogue) {
   constexpr int kBatch = batch_of(kTokenTiles);
@@ -67,13 +67,17 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares, in
   // Stages 0, 2, 4 ... lie in the first input, the others in the second; a part of two stages or
   // fewer is loaded once for all tiles.
   typename Format::template Input<kTokenTiles> input[2];
+  using Constants = typename Format::template Constants<kTokenTiles>;
+  static_assert(sizeof(Constants) <= kConstantBytes);
+  input[0].constants = reinterpret_cast<Constants*>(constants);
+  input[1].constants = reinterpret_cast<Constants*>(constants + kConstantBytes);
   const bool stays = share.stages <= 2;
   input[0].load(tokens, begin);
   if (share.stages > 1) input[1].load(tokens, begin + Format::kStageColumns);
   meanwhile();
   if (stays) {
-    input[0].prepare();
-    if (share.stages > 1) input[1].prepare();
+    input[0].prepare(lane);
+    if (share.stages > 1) input[1].prepare(lane);
   }
 
   const int batches = (shares[0].tiles + kBatch - 1) / kBatch;
@@ -82,7 +86,7 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares, in
     const int count = min(kBatch, share.tiles - batch * kBatch);
     float sums[kBatch][kTokenTiles][4] = {};
     const auto take = [&](auto& in, int stage) {
-      if (!stays) in.prepare();
+      if (!stays) in.prepare(lane);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         if (i < count) {

@@ -45,6 +45,13 @@ __device__ __forceinline__ void mma_u8s8(int32_t (&c)[4], uint32_t a0, uint32_t 
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// Transposes a matrix of 8 x 8 16-bit elements whose row l/4, columns 2·(l%4) and + 1, lane l holds.
+__device__ __forceinline__ uint32_t transpose_octet(uint32_t pair) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -97,6 +104,14 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
+
+// Copies four bytes from global to shared memory in the background; those of a thread have arrived
+// after its copies_done.
+__device__ __forceinline__ void copy_word(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Asks for the cache line at an address, to be in L2 when it is needed.
 __device__ __forceinline__ void prefetch_l2(const void* address) {

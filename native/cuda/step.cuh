@@ -42,6 +42,17 @@ __device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer,
   }
 }
 
+// Fetches the weights of a norm for the block's own tiles, in the background.
+__device__ __forceinline__ void ask_for_norm(const StepArgs& a, int norm, StepMemory& memory) {
+  const int own = static_cast<int>(threadIdx.x) / kTileRows;
+  const int column = (static_cast<int>(blockIdx.x) + own * static_cast<int>(gridDim.x)) * kTileRows +
+                     static_cast<int>(threadIdx.x) % kTileRows;
+  if (own < kResidualTiles && column < a.hidden) {
+    copy_word(&memory.norm[own][threadIdx.x % kTileRows],
+              a.norms + static_cast<size_t>(norm) * a.hidden + column);
+  }
+}
+
 // What does not change during the pass.
 __device__ __forceinline__ void fill_memory(const StepArgs& a, StepMemory& memory) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -106,11 +117,12 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
     }
     multiply<Format, kTokenTiles>(
         stream, memory.stream.share[kind], a.shapes[kind].parts, inputs, a.rows,
-        partials_of<kTokenTiles>(memory), turn,
+        memory.constants[threadIdx.x / 32][0], partials_of<kTokenTiles>(memory), turn,
         [&] {
           if (kind == kQkv) ask_for_cache(a, layer, memory);
           if (kind == kQkv || kind == kGateUp) {
             inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, nullptr, memory.rms);
+            ask_for_norm(a, 2 * layer + (kind == kQkv ? 1 : 2), memory);
           }
         },
         [&](const TileSums& sums, int tile, int index, int t) {
@@ -119,11 +131,12 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
           } else if (kind == kGateUp) {
             silu_product(a, kBf16, sums, tile, t, memory.rms);
           } else {
-            const int norm = 2 * layer + (kind == kO ? 1 : 2);
-            add_to_residual(a, a.norms[norm], norm == 2 * a.layers ? a.head_bf16 : kBf16, sums,
-                            tile, t, memory.residual[index]);
+            const bool last = kind == kDown && layer == a.layers - 1;
+            add_to_residual(a, memory.norm[index], last ? a.head_bf16 : kBf16, sums, tile, t,
+                            memory.residual[index]);
           }
         });
+    copies_done();
     grid_barrier(a.arrivals, expected);
   }
 }
@@ -146,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant
   int turn = 0;
   multiply<Format, kTokenTiles>(
       stream, memory.stream.share[0], a.shape.parts, inputs, a.rows,
-      partials_of<kTokenTiles>(memory), turn,
+      memory.constants[threadIdx.x / 32][0], partials_of<kTokenTiles>(memory), turn,
       [&] { inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, a.row, memory.rms); },
       [&](const TileSums& sums, int tile, int, int t) {
         const float values[4] = {sums.x, sums.y, sums.z, sums.w};

@@ -11,6 +11,8 @@ constexpr int kStepRows = 16;  // rows of one pass through the layers
 constexpr int kTileRows = 16;  // output rows of a weight tile
 constexpr int kMaxParts = 16;
 constexpr int kMaxHeadDim = 128;
+constexpr int kQueries = 8;        // rows x query heads that attend together
+constexpr int kConstantBytes = 512;  // of a stage's activations, in shared memory
 constexpr int kResidualTiles = 4;  // tiles of the residual stream that a block can own
 
 // A matrix in tiles. Its columns are cut into `parts`, a number that depends on the shape alone:
@@ -38,7 +40,7 @@ struct RowGroup {
 // 16-bit activations are stored as activations.cuh says; strides are columns, padding included.
 struct StepArgs {
   const uint8_t* const* weights;  // [layer][kind]
-  const float* const* norms;      // [layer]: before attention, before the MLP; then the final one
+  const float* norms;  // [2 · layers + 1][hidden]: before attention, before the MLP ...; the final one
   MatrixShape shapes[kMatrixKinds];
   int layers, hidden, intermediate, heads, kv_heads, head_dim, max_positions;
   int hidden_stride, attention_stride, intermediate_stride;

@@ -5,14 +5,13 @@
 
 namespace specquant::cuda {
 
-constexpr int kSplit = 32;      // positions that attention takes at a time
-constexpr int kOutStride = 68;  // floats of a row of 64 dimensions, against bank conflicts
+constexpr int kSplit = 16;  // positions that a warp attends to at a time
 
 // Results of the warps of an attention unit, to be added in order.
 struct AttentionMemory {
-  float out[kWarps][16][kOutStride];
-  float maximum[kWarps][16];
-  float total[kWarps][16];
+  float out[kWarps][kQueries][kMaxHeadDim + 4];  // the padding keeps queries in different banks
+  float maximum[kWarps][kQueries];
+  float total[kWarps][kQueries];
   int32_t tail[64];  // cache entries behind the prefix that a row of a tree sees
 };
 
@@ -22,10 +21,12 @@ struct StepMemory {
     Partials<1> partials;
     AttentionMemory attention;
   };
+  uint8_t constants[kWarps][2][kConstantBytes];  // Format::Constants of a warp's inputs
   float rms[kStepRows];
   StepRow row[kStepRows];
   RowGroup group[kStepRows];
   float2 rotary[kStepRows][kMaxHeadDim / 2];
+  float norm[kResidualTiles][kTileRows];  // weights of the next norm, of the block's own tiles
   float residual[kResidualTiles][kStepRows][kTileRows];  // of the tiles that the block owns
 };
 static_assert(sizeof(Partials<1>) == sizeof(Partials<2>));

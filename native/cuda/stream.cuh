@@ -11,7 +11,7 @@ namespace specquant::cuda {
 constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * 32;
 #ifndef SPECQUANT_RING_BYTES
-#define SPECQUANT_RING_BYTES 8704
+#define SPECQUANT_RING_BYTES 4352
 #endif
 constexpr int kRingBytes = SPECQUANT_RING_BYTES;  // of a warp
 constexpr int kMaxSlots = 8;
@@ -39,6 +39,14 @@ __device__ __forceinline__ Share share_of(const MatrixShape& shape, int warp, in
   return share;
 }
 
+// What a warp's stream asks for next; its first lane alone reads and writes it.
+struct StreamState {
+  const uint8_t* next;
+  int tile_bytes;  // from one tile's stage to the next tile's
+  int stages_left, in_batch, batch;
+  int matrix, kind, tile;
+};
+
 // Shared memory that the streams of a block's warps use: rings, their barriers, and tables, since
 // reading those from global memory, between the streams of weights, costs microseconds each time.
 struct StreamMemory {
@@ -46,6 +54,7 @@ struct StreamMemory {
   uint64_t barrier[kWarps][kMaxSlots];
   Share share[kMatrixKinds][kWarps];
   const uint8_t* weights[kMaxMatrices];
+  StreamState state[kWarps];
 };
 
 // Needs a block barrier behind it.
@@ -62,7 +71,9 @@ __device__ __forceinline__ void fill_tables(const MatrixShape* shapes, int kinds
   }
 }
 
-// Tiles are taken in batches of kBatch: a stage of each, then the next stage of each.
+// Tiles are taken in batches of kBatch: a stage of each, then the next stage of each. Where the
+// stream stands lies in shared memory: registers are scarce, and spilled ones would be read back
+// through the same queue as the weights.
 template <class Format, int kBatch>
 class WeightStream {
  public:
@@ -75,10 +86,12 @@ class WeightStream {
     if (threadIdx.x % 32 == 0) {
       for (int slot = 0; slot < kSlots; ++slot) barrier_init(barriers_ + slot * 8);
       barrier_init_done();
+      StreamState& s = memory.state[warp_];
+      s.matrix = s.kind = -1;
+      open_next_matrix(s);
+      for (int slot = 0; slot < kSlots; ++slot) ask(slot);
     }
     __syncwarp();
-    open_next_matrix();
-    for (int slot = 0; slot < kSlots; ++slot) ask(slot);
   }
 
   // The next stage, once it has arrived.
@@ -89,7 +102,7 @@ class WeightStream {
   // Gives the stage back, to be filled with a later one.
   __device__ __forceinline__ void release() {
     __syncwarp();
-    ask(slot_);
+    if (threadIdx.x % 32 == 0) ask(slot_);
     if (++slot_ == kSlots) {
       slot_ = 0;
       parity_ ^= 1;
@@ -102,48 +115,45 @@ class WeightStream {
   static_assert(kSlots >= 2);
 
   __device__ __forceinline__ void ask(int slot) {
-    if (matrix_ >= matrices_) return;
-    if (threadIdx.x % 32 == 0) {
-      bulk_copy(ring_ + slot * Format::kStageBytes, next_, Format::kStageBytes,
-                barriers_ + slot * 8);
-    }
-    if (++in_batch_ < batch_) {
-      next_ += tile_bytes_;
+    StreamState& s = memory_.state[warp_];
+    if (s.matrix >= matrices_) return;
+    bulk_copy(ring_ + slot * Format::kStageBytes, s.next, Format::kStageBytes,
+              barriers_ + slot * 8);
+    if (s.in_batch + 1 < s.batch) {
+      ++s.in_batch;
+      s.next += s.tile_bytes;
       return;
     }
-    in_batch_ = 0;
-    if (--stages_left_ > 0) {
-      next_ -= static_cast<int64_t>(tile_bytes_) * (batch_ - 1) - Format::kStageBytes;
+    s.in_batch = 0;
+    if (--s.stages_left > 0) {
+      s.next -= static_cast<int64_t>(s.tile_bytes) * (s.batch - 1) - Format::kStageBytes;
       return;
     }
-    tile_ += batch_;
-    open_batch();
+    s.tile += s.batch;
+    if (s.tile < memory_.share[s.kind][warp_].tiles) {
+      open_batch(s);
+    } else {
+      open_next_matrix(s);
+    }
   }
-  __device__ void open_batch() {
-    const Share& share = memory_.share[kind_][warp_];
-    if (tile_ >= share.tiles) {
-      open_next_matrix();
-      return;
-    }
-    batch_ = min(kBatch, share.tiles - tile_);
-    stages_left_ = share.stages;
-    next_ = memory_.weights[matrix_] +
-            (static_cast<size_t>(share.first + tile_ * share.stride) * share.row_stages +
-             share.begin) *
-                Format::kStageBytes;
+  __device__ __forceinline__ void open_batch(StreamState& s) {
+    const Share& share = memory_.share[s.kind][warp_];
+    s.batch = min(kBatch, share.tiles - s.tile);
+    s.in_batch = 0;
+    s.stages_left = share.stages;
+    s.next = memory_.weights[s.matrix] +
+             (static_cast<size_t>(share.first + s.tile * share.stride) * share.row_stages +
+              share.begin) *
+                 Format::kStageBytes;
   }
-  __device__ void open_next_matrix() {
-    while (++matrix_ < matrices_) {
-      kind_ = kind_ + 1 == kinds_ ? 0 : kind_ + 1;
-      const Share& share = memory_.share[kind_][warp_];
+  __device__ void open_next_matrix(StreamState& s) {
+    while (++s.matrix < matrices_) {
+      s.kind = s.kind + 1 == kinds_ ? 0 : s.kind + 1;
+      const Share& share = memory_.share[s.kind][warp_];
       if (share.tiles == 0) continue;
-      tile_ = 0;
-      tile_bytes_ = share.stride * share.row_stages * Format::kStageBytes;
-      batch_ = min(kBatch, share.tiles);
-      stages_left_ = share.stages;
-      next_ = memory_.weights[matrix_] +
-              (static_cast<size_t>(share.first) * share.row_stages + share.begin) *
-                  Format::kStageBytes;
+      s.tile = 0;
+      s.tile_bytes = share.stride * share.row_stages * Format::kStageBytes;
+      open_batch(s);
       return;
     }
   }
@@ -154,10 +164,6 @@ class WeightStream {
   uint32_t ring_, barriers_;
   int slot_ = 0;
   uint32_t parity_ = 0;
-  const uint8_t* next_ = nullptr;  // to ask for
-  int tile_bytes_ = 0;             // from one tile's stage to the next tile's
-  int batch_ = 0, in_batch_ = 0, stages_left_ = 0;
-  int matrix_ = -1, kind_ = -1, tile_ = 0;
 };
 
 }  // namespace specquant::cuda
