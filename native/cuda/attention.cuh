@@ -43,11 +43,11 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
   const auto row_of = [&](int query) { return group.first + min(query, used - 1) / heads; };
   uint4 query[kBlocks];  // number r, in columns of the tensor-core tile
   {
-    const __half* from = a.query +
-                         (static_cast<size_t>(row_of(r)) * a.heads + kv_head * heads +
-                          min(r, used - 1) % heads) *
-                             kHeadDim +
-                         c * 8;
+    const __half* from =
+        a.query +
+        (static_cast<size_t>(row_of(r)) * a.heads + kv_head * heads + min(r, used - 1) % heads) *
+            kHeadDim +
+        c * 8;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       query[b] = __ldcg(reinterpret_cast<const uint4*>(from + b * 32));
@@ -146,9 +146,8 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
         __align__(8) __half v[2][4];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          v[i / 4][i % 4] =
-              __ldcg(values + static_cast<size_t>(d * 16 + i / 4 * 8) * a.max_positions +
-                     entries[i % 4]);
+          v[i / 4][i % 4] = __ldcg(
+              values + static_cast<size_t>(d * 16 + i / 4 * 8) * a.max_positions + entries[i % 4]);
         }
         add(d, *reinterpret_cast<const uint2*>(v[0]), *reinterpret_cast<const uint2*>(v[1]));
       }

@@ -24,7 +24,8 @@ __device__ __forceinline__ void inverse_rms(const float* squares, int columns, f
 }
 
 // Adds a product to the residual stream, which its block keeps (`own`: this tile's), and leaves the
-// next norm's input and sums of squares. `norm` are its weights for the tile; its 1 / rms is applied to the next product instead.
+// next norm's input and sums of squares. `norm` are its weights for the tile; its 1 / rms is
+// applied to the next product instead.
 __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* norm, bool bf16,
                                                 const TileSums& sums, int tile, int t,
                                                 float (*own)[kTileRows]) {
@@ -77,8 +78,9 @@ __device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const Ti
       continue;
     }
     const int kv_head = (head - a.heads) % a.kv_heads;
-    const size_t start = ((static_cast<size_t>(row.slot) * a.layers + layer) * a.kv_heads + kv_head) *
-                         a.max_positions * a.head_dim;
+    const size_t start =
+        ((static_cast<size_t>(row.slot) * a.layers + layer) * a.kv_heads + kv_head) *
+        a.max_positions * a.head_dim;
     if (head < a.heads + a.kv_heads) {
       a.keys[start + static_cast<size_t>(row.cache_index) * a.head_dim + d] = rounded;
     } else {
@@ -97,9 +99,9 @@ __device__ __forceinline__ void silu_product(const StepArgs& a, bool bf16, const
     if (token >= a.rows) continue;
     const float gate = (i == 0 ? sums.x : sums.y) * rms[token];
     const float up = (i == 0 ? sums.z : sums.w) * rms[token];
-    __stcg(a.mlp + static_cast<size_t>(token) * a.intermediate_stride + tile * 8 +
-               place_of(lane / 4),
-           to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16));
+    __stcg(
+        a.mlp + static_cast<size_t>(token) * a.intermediate_stride + tile * 8 + place_of(lane / 4),
+        to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16));
   }
 }
 

@@ -16,7 +16,8 @@
 
 namespace specquant::cuda {
 
-// The words of rows l/4 and l/4 + 8 of a block of 4-bit weights. `pieces` keeps those of two blocks.
+// The words of rows l/4 and l/4 + 8 of a block of 4-bit weights. `pieces` keeps those of two
+// blocks.
 __device__ __forceinline__ uint2 words_of_block(const uint8_t* stage, int lane, int block,
                                                 uint4& pieces) {
   if (block % 2 == 0) {
@@ -35,7 +36,7 @@ __device__ __forceinline__ uint2 words_of_block(const uint8_t* stage, int lane, 
 template <int kGroup>
 struct Affine4F16 {
   static constexpr Act kAct = Act::f16;
-  static constexpr int kStageColumns = 128;
+  static constexpr int kStageColumns = 128, kMostTokenTiles = 2;
   static constexpr int kGroups = 128 / kGroup;
   static constexpr int kStageBytes = 1024 + kGroups * 64;
 
@@ -46,12 +47,11 @@ struct Affine4F16 {
   template <int kTokenTiles>
   struct Input {
     uint4 x[kTokenTiles][4];
-    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
       load_blocks<kTokenTiles, 4>(tokens, column, x);
     }
-    __device__ __forceinline__ void prepare(int lane) {
+    __device__ __forceinline__ void prepare(int lane, Constants<kTokenTiles>& constants) {
       __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
@@ -59,7 +59,7 @@ struct Affine4F16 {
         for (int g = 0; g < kGroups; ++g) {
           const float4 s = column_sums<kGroup / 32>(&x[t][g * kGroup / 32]);
           if (lane >= 4) continue;
-          constants->sums[t][g][lane] =
+          constants.sums[t][g][lane] =
               make_float4(-fmaf(1024.0F, s.x, 64.0F * s.z), -fmaf(1024.0F, s.y, 64.0F * s.w),
                           s.x + s.z, s.y + s.w);
         }
@@ -79,6 +79,7 @@ struct Affine4F16 {
   template <int kTokenTiles>
   static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
                                                   const Input<kTokenTiles>& in,
+                                                  const Constants<kTokenTiles>& constants,
                                                   float (&total)[kTokenTiles][4]) {
     float sum[kTokenTiles][4];
     uint4 pieces{};
@@ -89,7 +90,7 @@ struct Affine4F16 {
       if (block * 32 % kGroup == 0) {
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          const float4 s = in.constants->sums[t][group][lane % 4];
+          const float4 s = constants.sums[t][group][lane % 4];
           sum[t][0] = sum[t][2] = s.x;
           sum[t][1] = sum[t][3] = s.y;
         }
@@ -109,7 +110,7 @@ struct Affine4F16 {
         const float2 r1 = __half22float2(scales[lane / 4 + 8]);
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          const float4 s = in.constants->sums[t][group][lane % 4];
+          const float4 s = constants.sums[t][group][lane % 4];
           total[t][0] = fmaf(r0.x, sum[t][0], fmaf(r0.y, s.z, total[t][0]));
           total[t][1] = fmaf(r0.x, sum[t][1], fmaf(r0.y, s.w, total[t][1]));
           total[t][2] = fmaf(r1.x, sum[t][2], fmaf(r1.y, s.z, total[t][2]));
@@ -132,7 +133,7 @@ __device__ __forceinline__ float from_magic(int32_t bits) {
 template <int kGroup>
 struct Affine4S8 {
   static constexpr Act kAct = Act::s8;
-  static constexpr int kStageColumns = 128;
+  static constexpr int kStageColumns = 128, kMostTokenTiles = 2;
   static constexpr int kGroups = 128 / kGroup;
   static constexpr int kStageBytes = 1024 + kGroups * 64;
 
@@ -145,31 +146,30 @@ struct Affine4S8 {
   struct Input {
     uint2 x[kTokenTiles][4];
     float scale[kTokenTiles];  // on their way: of block l/8, token l%8
-    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
       load_codes<kTokenTiles, 4>(tokens, column, x);
       load_scales<kTokenTiles>(tokens, column, scale);
     }
-    __device__ __forceinline__ void prepare(int lane) {
+    __device__ __forceinline__ void prepare(int lane, Constants<kTokenTiles>& constants) {
       __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        reinterpret_cast<float*>(constants->scales[t])[lane] = scale[t];
+        reinterpret_cast<float*>(constants.scales[t])[lane] = scale[t];
       }
       __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
         float2 s[4];
 #pragma unroll
-        for (int b = 0; b < 4; ++b) s[b] = code_sums(x[t][b], constants->scales[t][b][lane % 4]);
+        for (int b = 0; b < 4; ++b) s[b] = code_sums(x[t][b], constants.scales[t][b][lane % 4]);
         if constexpr (kGroups == 1) {
           s[0] = make_float2((s[0].x + s[1].x) + (s[2].x + s[3].x),
                              (s[0].y + s[1].y) + (s[2].y + s[3].y));
         }
         if (lane >= 4) continue;
 #pragma unroll
-        for (int g = 0; g < kGroups; ++g) constants->sums[t][g][lane] = s[g];
+        for (int g = 0; g < kGroups; ++g) constants.sums[t][g][lane] = s[g];
       }
       __syncwarp();
     }
@@ -178,6 +178,7 @@ struct Affine4S8 {
   template <int kTokenTiles>
   static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
                                                   const Input<kTokenTiles>& in,
+                                                  const Constants<kTokenTiles>& constants,
                                                   float (&total)[kTokenTiles][4]) {
     float part[kTokenTiles][4];
     uint4 pieces{};
@@ -191,7 +192,7 @@ struct Affine4S8 {
       for (int t = 0; t < kTokenTiles; ++t) {
         int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
         mma_u8s8(sum, a0, a1, a2, a3, in.x[t][block].x, in.x[t][block].y);
-        const float2 scale = in.constants->scales[t][block][lane % 4];
+        const float2 scale = constants.scales[t][block][lane % 4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           part[t][i] =
@@ -205,7 +206,7 @@ struct Affine4S8 {
         const float2 r1 = __half22float2(weight_scales[lane / 4 + 8]);
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          const float2 s = in.constants->sums[t][group][lane % 4];
+          const float2 s = constants.sums[t][group][lane % 4];
           total[t][0] = fmaf(r0.x, part[t][0], fmaf(r0.y, s.x, total[t][0]));
           total[t][1] = fmaf(r0.x, part[t][1], fmaf(r0.y, s.y, total[t][1]));
           total[t][2] = fmaf(r1.x, part[t][2], fmaf(r1.y, s.x, total[t][2]));
@@ -220,7 +221,7 @@ struct Affine4S8 {
 // l/4 + 8 of columns 0..3, then of columns 4..7; behind the four blocks their scales.
 struct Affine8S8 {
   static constexpr Act kAct = Act::s8;
-  static constexpr int kStageColumns = 128;
+  static constexpr int kStageColumns = 128, kMostTokenTiles = 2;
   static constexpr int kStageBytes = 2048 + 4 * 32;
 
   template <int kTokenTiles>
@@ -231,17 +232,16 @@ struct Affine8S8 {
   struct Input {
     uint2 x[kTokenTiles][4];
     float scale[kTokenTiles];  // on their way: of block l/8, token l%8
-    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
       load_codes<kTokenTiles, 4>(tokens, column, x);
       load_scales<kTokenTiles>(tokens, column, scale);
     }
-    __device__ __forceinline__ void prepare(int lane) {
+    __device__ __forceinline__ void prepare(int lane, Constants<kTokenTiles>& constants) {
       __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        reinterpret_cast<float*>(constants->scales[t])[lane] = scale[t];
+        reinterpret_cast<float*>(constants.scales[t])[lane] = scale[t];
       }
       __syncwarp();
     }
@@ -250,6 +250,7 @@ struct Affine8S8 {
   template <int kTokenTiles>
   static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
                                                   const Input<kTokenTiles>& in,
+                                                  const Constants<kTokenTiles>& constants,
                                                   float (&total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
@@ -261,7 +262,7 @@ struct Affine8S8 {
       for (int t = 0; t < kTokenTiles; ++t) {
         int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
         mma_s8(sum, w.x, w.y, w.z, w.w, in.x[t][block].x, in.x[t][block].y);
-        const float2 scale = in.constants->scales[t][block][lane % 4];
+        const float2 scale = constants.scales[t][block][lane % 4];
         total[t][0] = fmaf(r0, scale.x * from_magic(sum[0]), total[t][0]);
         total[t][1] = fmaf(r0, scale.y * from_magic(sum[1]), total[t][1]);
         total[t][2] = fmaf(r1, scale.x * from_magic(sum[2]), total[t][2]);
@@ -274,7 +275,7 @@ struct Affine8S8 {
 // The same weights by f16 activations; 1152 + code, as with 4-bit weights.
 struct Affine8F16 {
   static constexpr Act kAct = Act::f16;
-  static constexpr int kStageColumns = 128;
+  static constexpr int kStageColumns = 128, kMostTokenTiles = 2;
   static constexpr int kStageBytes = Affine8S8::kStageBytes;
 
   template <int kTokenTiles>
@@ -284,12 +285,11 @@ struct Affine8F16 {
   template <int kTokenTiles>
   struct Input {
     uint4 x[kTokenTiles][4];
-    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
       load_blocks<kTokenTiles, 4>(tokens, column, x);
     }
-    __device__ __forceinline__ void prepare(int lane) {
+    __device__ __forceinline__ void prepare(int lane, Constants<kTokenTiles>& constants) {
       __syncwarp();
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
@@ -297,8 +297,7 @@ struct Affine8F16 {
         for (int b = 0; b < 4; ++b) {
           const float4 s = column_sums<1>(&x[t][b]);
           if (lane >= 4) continue;
-          constants->start[t][b][lane] =
-              make_float2(-1152.0F * (s.x + s.z), -1152.0F * (s.y + s.w));
+          constants.start[t][b][lane] = make_float2(-1152.0F * (s.x + s.z), -1152.0F * (s.y + s.w));
         }
       }
       __syncwarp();
@@ -308,6 +307,7 @@ struct Affine8F16 {
   template <int kTokenTiles>
   static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
                                                   const Input<kTokenTiles>& in,
+                                                  const Constants<kTokenTiles>& constants,
                                                   float (&total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
@@ -320,7 +320,7 @@ struct Affine8F16 {
       unpack(w.y, w.w, lower);
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        const float2 start = in.constants->start[t][block][lane % 4];
+        const float2 start = constants.start[t][block][lane % 4];
         const uint4 x = in.x[t][block];
         float sum[4] = {start.x, start.y, start.x, start.y};
         mma_f16(sum, upper[0], lower[0], upper[1], lower[1], x.x, x.y);
@@ -352,7 +352,7 @@ struct Affine8F16 {
 template <Act kType>
 struct Float16 {
   static constexpr Act kAct = kType;
-  static constexpr int kStageColumns = 64;
+  static constexpr int kStageColumns = 64, kMostTokenTiles = 4;
   static constexpr int kStageBytes = 2048;
 
   template <int kTokenTiles>
@@ -360,17 +360,17 @@ struct Float16 {
   template <int kTokenTiles>
   struct Input {
     uint4 x[kTokenTiles][2];
-    Constants<kTokenTiles>* constants;
 
     __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
       load_blocks<kTokenTiles, 2>(tokens, column, x);
     }
-    __device__ __forceinline__ void prepare(int) {}
+    __device__ __forceinline__ void prepare(int, Constants<kTokenTiles>&) {}
   };
 
   template <int kTokenTiles>
   static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
                                                   const Input<kTokenTiles>& in,
+                                                  const Constants<kTokenTiles>&,
                                                   float (&total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 2; ++block) {

@@ -500,8 +500,8 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::span<co
   a.keys = cache_->keys();
   a.values = cache_->values();
   a.arrivals = arrivals_.as<unsigned>();
-  check(launch_embed(*weights.embedding, a.rows, a.norms,
-                     precision == Precision::bf16, a, residual_.as<float>(), stream_),
+  check(launch_embed(*weights.embedding, a.rows, a.norms, precision == Precision::bf16, a,
+                     residual_.as<float>(), stream_),
         "the embedding");
   check(weights.layer_launchers.step(a, blocks_, stream_), "the layers' kernel");
   if (logit_rows == 0) {

@@ -24,10 +24,10 @@ struct Partials {
 };
 
 struct Inputs {
-  const uint8_t* data;   // 16-bit activations, or codes
-  const float* scales;   // of codes
-  int columns;           // of a row, padding included
-  const int32_t* row;    // rows to take; null: in order
+  const uint8_t* data;  // 16-bit activations, or codes
+  const float* scales;  // of codes
+  int columns;          // of a row, padding included
+  const int32_t* row;   // rows to take; null: in order
 };
 
 template <Act kAct, int kTokenTiles>
@@ -49,12 +49,12 @@ __device__ __forceinline__ Tokens<kTokenTiles> tokens_of(const Inputs& inputs, i
   return tokens;
 }
 
-// `constants` is this warp's shared memory for two inputs. `meanwhile()` runs while the first activations are on their way. `epilogue(sums, tile, index, t)`
-// gets each tile and token tile once; `index` counts the block's tiles of this matrix. `turn` is
-// the set of partials to use next.
+// `constant_bytes` is this warp's shared memory for two inputs. `meanwhile()` runs while the first
+// activations are on their way. `epilogue(sums, tile, index, t)` gets each tile and token tile
+// once; `index` counts the block's tiles of this matrix. `turn` is the set of partials to use next.
 template <class Format, int kTokenTiles, class Stream, class Meanwhile, class Epilogue>
 __device__ __forceinline__ void multiply(Stream& stream, const Share* shares, int parts,
-                                         const Inputs& inputs, int rows, uint8_t* constants,
+                                         const Inputs& inputs, int rows, uint8_t* constant_bytes,
                                          Partials<kTokenTiles>& partials, int& turn,
                                          Meanwhile meanwhile, Epilogue epilogue) {
   constexpr int kBatch = batch_of(kTokenTiles);
@@ -64,20 +64,23 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares, in
   const Tokens<kTokenTiles> tokens = tokens_of<Format::kAct, kTokenTiles>(inputs, rows);
   const int begin = share.begin * Format::kStageColumns;
 
-  // Stages 0, 2, 4 ... lie in the first input, the others in the second; a part of two stages or
-  // fewer is loaded once for all tiles.
-  typename Format::template Input<kTokenTiles> input[2];
+  // Stage s lies in input s % kInputs; a part of no more stages is loaded once for all tiles.
+  constexpr int kInputs = 2;
   using Constants = typename Format::template Constants<kTokenTiles>;
-  static_assert(sizeof(Constants) <= kConstantBytes);
-  input[0].constants = reinterpret_cast<Constants*>(constants);
-  input[1].constants = reinterpret_cast<Constants*>(constants + kConstantBytes);
-  const bool stays = share.stages <= 2;
-  input[0].load(tokens, begin);
-  if (share.stages > 1) input[1].load(tokens, begin + Format::kStageColumns);
+  static_assert(sizeof(Constants) * kInputs <= kConstantBytes);
+  auto* const constants = reinterpret_cast<Constants*>(constant_bytes);
+  typename Format::template Input<kTokenTiles> input[kInputs];
+  const bool stays = share.stages <= kInputs;
+#pragma unroll
+  for (int i = 0; i < kInputs; ++i) {
+    if (i == 0 || i < share.stages) input[i].load(tokens, begin + i * Format::kStageColumns);
+  }
   meanwhile();
   if (stays) {
-    input[0].prepare(lane);
-    if (share.stages > 1) input[1].prepare(lane);
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) {
+      if (i == 0 || i < share.stages) input[i].prepare(lane, constants[i]);
+    }
   }
 
   const int batches = (shares[0].tiles + kBatch - 1) / kBatch;
@@ -85,25 +88,27 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares, in
   for (int batch = 0; batch < batches; ++batch) {
     const int count = min(kBatch, share.tiles - batch * kBatch);
     float sums[kBatch][kTokenTiles][4] = {};
-    const auto take = [&](auto& in, int stage) {
-      if (!stays) in.prepare(lane);
+    const auto take = [&](auto& in, Constants& own, int stage) {
+      if (!stays) in.prepare(lane, own);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         if (i < count) {
-          Format::template multiply<kTokenTiles>(stream.wait(), lane, in, sums[i]);
+          Format::template multiply<kTokenTiles>(stream.wait(), lane, in, own, sums[i]);
           stream.release();
         }
       }
       if (!stays) {
-        const int next = stage + 2 < share.stages ? stage + 2 : stage % 2;
+        const int next = stage + kInputs < share.stages ? stage + kInputs : stage % kInputs;
         in.load(tokens, begin + next * Format::kStageColumns);
       }
     };
     if (count > 0) {
 #pragma unroll 1
-      for (int stage = 0; stage < share.stages; stage += 2) {
-        take(input[0], stage);
-        if (stage + 1 < share.stages) take(input[1], stage + 1);
+      for (int stage = 0; stage < share.stages; stage += kInputs) {
+#pragma unroll
+        for (int i = 0; i < kInputs; ++i) {
+          if (i == 0 || stage + i < share.stages) take(input[i], constants[i], stage + i);
+        }
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {

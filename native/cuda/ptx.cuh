@@ -45,7 +45,8 @@ __device__ __forceinline__ void mma_u8s8(int32_t (&c)[4], uint32_t a0, uint32_t 
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Transposes a matrix of 8 x 8 16-bit elements whose row l/4, columns 2·(l%4) and + 1, lane l holds.
+// Transposes a matrix of 8 x 8 16-bit elements whose row l/4, columns 2·(l%4) and + 1, lane l
+// holds.
 __device__ __forceinline__ uint32_t transpose_octet(uint32_t pair) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
@@ -95,15 +96,16 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_
 }
 
 // Between blocks. What a block's threads wrote before a barrier of theirs is seen by whoever reads
-// the counter's new value with load_acquire.
+// the counter's new value and then passes acquire_fence.
 __device__ __forceinline__ void add_release(unsigned* counter, unsigned value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");
 }
-__device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
+__device__ __forceinline__ unsigned load_relaxed(const unsigned* counter) {
   unsigned value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
+__device__ __forceinline__ void acquire_fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Copies four bytes from global to shared memory in the background; those of a thread have arrived
 // after its copies_done.

@@ -65,7 +65,9 @@ __device__ __forceinline__ void quantize(const uint16_t* from, int rows, int col
     const bool mine = item < rows * octets;
     uint4 v{};
     if (mine) v = __ldcg(reinterpret_cast<const uint4*>(from) + item);
-    const auto pair = [](uint32_t bits) { return __half22float2(*reinterpret_cast<__half2*>(&bits)); };
+    const auto pair = [](uint32_t bits) {
+      return __half22float2(*reinterpret_cast<__half2*>(&bits));
+    };
     const float2 a = pair(v.x), b = pair(v.y), c = pair(v.z), d = pair(v.w);
     const float x[8] = {a.x, c.x, a.y, c.y, b.x, d.x, b.y, d.y};
     const Rounded r = four_bits ? round_to_4_bits(x) : round_to_8_bits(x);

@@ -16,8 +16,9 @@ __device__ __forceinline__ void grid_barrier(unsigned* arrivals, unsigned& expec
   if (threadIdx.x == 0) {
     expected += gridDim.x;
     add_release(arrivals, 1);
-    while (load_acquire(arrivals) < expected) {
+    while (load_relaxed(arrivals) < expected) {
     }
+    acquire_fence();
   }
   __syncthreads();
 }
@@ -45,8 +46,9 @@ __device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer,
 // Fetches the weights of a norm for the block's own tiles, in the background.
 __device__ __forceinline__ void ask_for_norm(const StepArgs& a, int norm, StepMemory& memory) {
   const int own = static_cast<int>(threadIdx.x) / kTileRows;
-  const int column = (static_cast<int>(blockIdx.x) + own * static_cast<int>(gridDim.x)) * kTileRows +
-                     static_cast<int>(threadIdx.x) % kTileRows;
+  const int column =
+      (static_cast<int>(blockIdx.x) + own * static_cast<int>(gridDim.x)) * kTileRows +
+      static_cast<int>(threadIdx.x) % kTileRows;
   if (own < kResidualTiles && column < a.hidden) {
     copy_word(&memory.norm[own][threadIdx.x % kTileRows],
               a.norms + static_cast<size_t>(norm) * a.hidden + column);
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
     }
     multiply<Format, kTokenTiles>(
         stream, memory.stream.share[kind], a.shapes[kind].parts, inputs, a.rows,
-        memory.constants[threadIdx.x / 32][0], partials_of<kTokenTiles>(memory), turn,
+        memory.constants[threadIdx.x / 32], partials_of<kTokenTiles>(memory), turn,
         [&] {
           if (kind == kQkv) ask_for_cache(a, layer, memory);
           if (kind == kQkv || kind == kGateUp) {
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant
   int turn = 0;
   multiply<Format, kTokenTiles>(
       stream, memory.stream.share[0], a.shape.parts, inputs, a.rows,
-      memory.constants[threadIdx.x / 32][0], partials_of<kTokenTiles>(memory), turn,
+      memory.constants[threadIdx.x / 32], partials_of<kTokenTiles>(memory), turn,
       [&] { inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, a.row, memory.rms); },
       [&](const TileSums& sums, int tile, int, int t) {
         const float values[4] = {sums.x, sums.y, sums.z, sums.w};
@@ -177,8 +179,8 @@ __global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant
 
 template <class Args>
 int launch(void (*kernel)(Args), const Args& args, int blocks, void* stream) {
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           sizeof(StepMemory));
+  cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(StepMemory));
   if (error != cudaSuccess) return error;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
@@ -196,19 +198,25 @@ int launch(void (*kernel)(Args), const Args& args, int blocks, void* stream) {
 
 template <class Format>
 int launch_step(const StepArgs& args, int blocks, void* stream) {
+  if constexpr (Format::kMostTokenTiles == 4) {
+    if (args.rows > 16) return launch(step_kernel<Format, 4>, args, blocks, stream);
+  }
   return launch(args.rows <= 8 ? step_kernel<Format, 1> : step_kernel<Format, 2>, args, blocks,
                 stream);
 }
 
 template <class Format>
 int launch_head(const HeadArgs& args, int blocks, void* stream) {
+  if constexpr (Format::kMostTokenTiles == 4) {
+    if (args.rows > 16) return launch(head_kernel<Format, 4>, args, blocks, stream);
+  }
   return launch(args.rows <= 8 ? head_kernel<Format, 1> : head_kernel<Format, 2>, args, blocks,
                 stream);
 }
 
 template <class Format>
 Launchers launchers() {
-  return {launch_step<Format>, launch_head<Format>};
+  return {launch_step<Format>, launch_head<Format>, 8 * Format::kMostTokenTiles};
 }
 
 }  // namespace specquant::cuda

@@ -7,13 +7,13 @@
 
 namespace specquant::cuda {
 
-constexpr int kStepRows = 16;  // rows of one pass through the layers
+constexpr int kStepRows = 32;  // the most rows of one pass through the layers
 constexpr int kTileRows = 16;  // output rows of a weight tile
 constexpr int kMaxParts = 16;
 constexpr int kMaxHeadDim = 128;
-constexpr int kQueries = 8;        // rows x query heads that attend together
-constexpr int kConstantBytes = 512;  // of a stage's activations, in shared memory
-constexpr int kResidualTiles = 4;  // tiles of the residual stream that a block can own
+constexpr int kQueries = 8;           // rows x query heads that attend together
+constexpr int kConstantBytes = 1024;  // of a stage's activations, in shared memory
+constexpr int kResidualTiles = 4;     // tiles of the residual stream that a block can own
 
 // A matrix in tiles. Its columns are cut into `parts`, a number that depends on the shape alone:
 // each part is summed from zero, and the parts are added in order, whoever computes them.
@@ -40,7 +40,8 @@ struct RowGroup {
 // 16-bit activations are stored as activations.cuh says; strides are columns, padding included.
 struct StepArgs {
   const uint8_t* const* weights;  // [layer][kind]
-  const float* norms;  // [2 · layers + 1][hidden]: before attention, before the MLP ...; the final one
+  const float*
+      norms;  // [2 · layers + 1][hidden]: before attention, before the MLP ...; the final one
   MatrixShape shapes[kMatrixKinds];
   int layers, hidden, intermediate, heads, kv_heads, head_dim, max_positions;
   int hidden_stride, attention_stride, intermediate_stride;
@@ -50,18 +51,18 @@ struct StepArgs {
   float epsilon;
   const StepRow* row;
   const RowGroup* group;
-  const float2* rotary;    // [position][pair]: cosine, sine
-  const float* residual;   // [row][hidden]: the embedding
-  float* squares;          // [row][hidden / 16]: sums of squares of the residual stream
-  uint16_t* normed;        // the residual stream times the next norm's weights
-  __half* query;           // [row][heads · head_dim], natural order
+  const float2* rotary;   // [position][pair]: cosine, sine
+  const float* residual;  // [row][hidden]: the embedding
+  float* squares;         // [row][hidden / 16]: sums of squares of the residual stream
+  uint16_t* normed;       // the residual stream times the next norm's weights
+  __half* query;          // [row][heads · head_dim], natural order
   uint16_t* attention;
   uint16_t* mlp;
-  int8_t* codes;           // of the activations that are multiplied next, for products of integers
-  float* scales;           // [block of 32 columns][row]
-  __half* keys;            // [slot][layer][kv head][position][dimension]
-  __half* values;          // [slot][layer][kv head][dimension][position]
-  unsigned* arrivals;      // of the grid barrier; zero at the start
+  int8_t* codes;       // of the activations that are multiplied next, for products of integers
+  float* scales;       // [block of 32 columns][row]
+  __half* keys;        // [slot][layer][kv head][position][dimension]
+  __half* values;      // [slot][layer][kv head][dimension][position]
+  unsigned* arrivals;  // of the grid barrier; zero at the start
 };
 
 struct HeadArgs {
@@ -86,6 +87,7 @@ using HeadLaunch = int (*)(const HeadArgs& args, int blocks, void* stream);
 struct Launchers {
   StepLaunch step;
   HeadLaunch head;
+  int rows;  // the most of a pass
 };
 
 // By weight format and activations (`integers`: 8- or 4-bit).

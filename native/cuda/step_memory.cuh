@@ -21,7 +21,7 @@ struct StepMemory {
     Partials<1> partials;
     AttentionMemory attention;
   };
-  uint8_t constants[kWarps][2][kConstantBytes];  // Format::Constants of a warp's inputs
+  uint8_t constants[kWarps][kConstantBytes];  // Format::Constants of a warp's inputs
   float rms[kStepRows];
   StepRow row[kStepRows];
   RowGroup group[kStepRows];
@@ -30,6 +30,7 @@ struct StepMemory {
   float residual[kResidualTiles][kStepRows][kTileRows];  // of the tiles that the block owns
 };
 static_assert(sizeof(Partials<1>) == sizeof(Partials<2>));
+static_assert(sizeof(Partials<1>) == sizeof(Partials<4>));
 static_assert(sizeof(StepMemory) <= 227 * 1024);
 
 template <int kTokenTiles>

@@ -31,8 +31,7 @@ __device__ __forceinline__ Share share_of(const MatrixShape& shape, int warp, in
   Share share{};
   share.first = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * team;
   share.stride = static_cast<int>(gridDim.x) * teams;
-  share.tiles =
-      share.first < shape.tiles ? (shape.tiles - 1 - share.first) / share.stride + 1 : 0;
+  share.tiles = share.first < shape.tiles ? (shape.tiles - 1 - share.first) / share.stride + 1 : 0;
   share.begin = blocks * part / shape.parts * block_stages;
   share.stages = blocks * (part + 1) / shape.parts * block_stages - share.begin;
   share.row_stages = shape.stages;

@@ -33,8 +33,8 @@ const char* name_of(WeightFormat format);
 // Throws core::Error: `model` where a weight is too large for f16, `out_of_memory`, `device`.
 DeviceMatrix place_matrix(const MatrixOrigin& origin, WeightFormat format, const char* what);
 
-// Rows `a.row[i].token` of an embedding, to [i][hidden] f32, with their sums of squares and the first
-// norm's input (`a.squares`, `a.normed`; `norm` are its weights).
+// Rows `a.row[i].token` of an embedding, to [i][hidden] f32, with their sums of squares and the
+// first norm's input (`a.squares`, `a.normed`; `norm` are its weights).
 int launch_embed(const DeviceMatrix& matrix, int rows, const float* norm, bool bf16,
                  const StepArgs& a, float* residual, void* stream);
 
