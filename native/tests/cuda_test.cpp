@@ -142,11 +142,18 @@ void check_rounded(const RandomModelSpec& spec, Precision precision, const Round
 TEST_CASE("logits of 8- and 4-bit activations follow a reference with the same rounding") {
   NEEDS_GPU();
   using A = ActivationKind;
+  const auto rounding = [](A layers, A head) {
+    Rounding r;
+    r.layer_input = layers;
+    r.head_input = head;
+    r.kv_f16 = r.stored_f16 = true;
+    return r;
+  };
   for (const RandomModelSpec& spec : {narrow_spec(), wide_spec()}) {
-    check_rounded(spec, Precision::w4a8, {A::i8, A::i8, true}, 6e-3);
-    check_rounded(spec, Precision::w4a4, {A::u4, A::f32, true}, 0.1);
+    check_rounded(spec, Precision::w4a8, rounding(A::i8, A::i8), 6e-3);
+    check_rounded(spec, Precision::w4a4, rounding(A::u4, A::f32), 0.1);
   }
-  check_rounded(eight_bit_spec(), Precision::w8a8, {A::i8, A::i8, true}, 0.025);
+  check_rounded(eight_bit_spec(), Precision::w8a8, rounding(A::i8, A::i8), 0.025);
 }
 
 // What is compared: a row's logits, log-sum and best token, as bits.
@@ -285,6 +292,31 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a tree that grows over several forwards equals the whole tree at once") {
+  NEEDS_GPU();
+  for (const Case& c : all_cases()) {
+    CAPTURE(std::string(name_of(c.precision)));
+    const RandomModel random(c.spec);
+    const auto model = build(random, {&c.precision, 1});
+    std::mt19937 source(9);
+    const Tokens prompt = random_tokens(37, source);
+    const int base = static_cast<int>(prompt.size());
+    const Tree tree = random_tree(40, source);
+    forward(*model, c.precision, {{0, 0, prompt, {}}});
+    const std::vector<Row> whole =
+        forward(*model, c.precision, {{0, base, tree.tokens, tree.ancestors}});
+    std::vector<Row> grown;
+    for (int first = 0; first < 40; first += 13) {
+      const int count = std::min(13, 40 - first);
+      Rows rows{0, base + first, std::span(tree.tokens).subspan(first, count),
+                std::span(tree.ancestors).subspan(first, count)};
+      rows.trunk = base;
+      for (Row& row : forward(*model, c.precision, {rows})) grown.push_back(std::move(row));
+    }
+    CHECK(grown == whole);
+  }
+}
+
 TEST_CASE("rows of a batch equal rows alone") {
   NEEDS_GPU();
   for (const Case& c : all_cases()) {
@@ -358,6 +390,10 @@ TEST_CASE("bad requests are refused before anything is written") {
                   std::invalid_argument);
   const Precision eight[] = {Precision::w8a8};
   CHECK_THROWS_AS(build(random, eight), core::Error);
+  const int tap = 1;
+  Want taps;
+  taps.taps = {&tap, 1};
+  CHECK_THROWS_AS(ask(Precision::w4a16, {0, 0, tokens, {}}, taps), std::invalid_argument);
   CHECK_THROWS_AS(make_cuda_model(random.file(), precisions, 1, 1 << 30), std::exception);
 }
 

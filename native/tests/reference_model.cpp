@@ -22,12 +22,14 @@ Vector product(const Weights& weights, const Vector& x) {
   return y;
 }
 
-Vector normalized(const Vector& x, const std::vector<float>& weight, double epsilon) {
+Vector normalized(const Vector& x, const std::vector<float>& weight, double epsilon,
+                  bool stored_f16 = false) {
   double squares = 0.0;
   for (const double value : x) squares += value * value;
   const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + epsilon);
   Vector y(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * scale * weight[i];
+  for (std::size_t i = 0; i < x.size(); ++i)
+    y[i] = (stored_f16 ? f16(x[i] * weight[i]) : x[i] * weight[i]) * scale;
   return y;
 }
 
@@ -182,8 +184,10 @@ Vector stream_of(const RandomModel& model, const Vector& embedding, const Vector
   return product(model.matrix("feature_fc"), rounded(feature, rounding.feature_input));
 }
 
-Vector normalized_by(const RandomModel& model, const std::string& name, const Vector& x) {
-  return model.has(name) ? normalized(x, model.vector(name), model.shape().norm_epsilon) : x;
+Vector normalized_by(const RandomModel& model, const std::string& name, const Vector& x,
+                     bool stored_f16 = false) {
+  if (!model.has(name)) return x;
+  return normalized(x, model.vector(name), model.shape().norm_epsilon, stored_f16);
 }
 
 // Adds the bias of q, k and v, and normalizes and rotates each head of q and k.
@@ -220,6 +224,10 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
   const int query_width = s.heads * s.head_dim;
   const int key_width = s.kv_heads * s.head_dim;
   const auto kv = [&](double x) { return rounding.kv_f16 ? f16(x) : x; };
+  const auto stored = [&](Vector values) {
+    if (rounding.stored_f16) std::ranges::transform(values, values.begin(), f16);
+    return values;
+  };
   std::vector<LayerCache> caches(static_cast<std::size_t>(s.layers));
   Outputs all;
   for (std::size_t position = 0; position < tokens.size(); ++position) {
@@ -240,13 +248,14 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
         const ActivationKind kind = eight ? ActivationKind::i8 : rounding.layer_input;
         return product(model.layer_matrix(layer, part), rounded(ordered, kind));
       };
-      Vector attention_input = normalized_by(model, prefix + "attn_norm", x);
+      Vector attention_input = normalized_by(model, prefix + "attn_norm", x, rounding.stored_f16);
       if (layer == 0 && metadata.norm_before_residual) x = streams.back() = attention_input;
       if (layer == 0 && model.spec().architecture == Architecture::eagle3) {
         attention_input = joined(normalized_by(model, "embed_norm", embedding), attention_input);
       }
       Vector qkv = layer_product("qkv", attention_input);
       finish_heads(model, prefix, static_cast<int>(position), qkv);
+      std::ranges::copy(stored(Vector(qkv.begin(), qkv.begin() + query_width)), qkv.begin());
       Vector key(qkv.begin() + query_width, qkv.begin() + query_width + key_width);
       Vector value(qkv.begin() + query_width + key_width, qkv.end());
       std::ranges::transform(key, key.begin(), kv);
@@ -255,18 +264,19 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
       cache.keys.push_back(key);
       cache.values.push_back(value);
       const Vector attended = attention(s, qkv, cache);
-      add(x, layer_product("o", metadata.hadamard_o ? transformed(attended) : attended));
+      add(x, layer_product("o", stored(metadata.hadamard_o ? transformed(attended) : attended)));
 
-      const Vector gate_up = layer_product("gate_up", normalized_by(model, prefix + "mlp_norm", x));
+      const Vector gate_up = layer_product(
+          "gate_up", normalized_by(model, prefix + "mlp_norm", x, rounding.stored_f16));
       Vector hidden(static_cast<std::size_t>(s.intermediate));
       for (int i = 0; i < s.intermediate; ++i) {
         const double gate = gate_up[i / 16 * 32 + i % 16];
         const double up = gate_up[i / 16 * 32 + 16 + i % 16];
         hidden[i] = gate / (1.0 + std::exp(-gate)) * up;
       }
-      add(x, layer_product("down", metadata.hadamard_down ? transformed(hidden) : hidden));
+      add(x, layer_product("down", stored(metadata.hadamard_down ? transformed(hidden) : hidden)));
     }
-    const Vector last = normalized_by(model, "final_norm", x);
+    const Vector last = normalized_by(model, "final_norm", x, rounding.stored_f16);
     all.logits.push_back(logits_of(model, rounded(last, rounding.head_input)));
     streams.push_back(x);
     streams.push_back(last);

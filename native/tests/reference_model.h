@@ -19,6 +19,7 @@ struct Rounding {
   bool kv_f16 = false;
   ActivationKind feature_input = ActivationKind::f32;  // of a draft head's fc or feature_fc
   std::vector<std::string> eight_bits = {};  // matrices whose input has 8 bits nevertheless
+  bool stored_f16 = false;  // activations are f16 before they are rounded to integers
 };
 
 // A row after the rounding that kernels.h documents for `kind`; f32 leaves it alone.

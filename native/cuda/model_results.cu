@@ -1,0 +1,99 @@
+#include "cuda/model_results.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "cuda/step.h"
+
+namespace specquant::cuda {
+namespace {
+
+constexpr std::size_t kFloats = kStepRows * sizeof(float);
+constexpr const char* kWhat = "buffers";
+
+}  // namespace
+
+ModelResults::ModelResults(int vocabulary)
+    : vocabulary_(vocabulary),
+      device_logits_(kFloats * vocabulary, kWhat),
+      entries_(std::size_t{kStepRows} * kLogitChunks * kDeviceTopK * sizeof(TopEntry), kWhat),
+      sums_(std::size_t{kStepRows} * kLogitChunks * sizeof(LogitSum), kWhat),
+      top_device_(std::size_t{kStepRows} * kDeviceTopK * sizeof(TopEntry), kWhat),
+      log_sums_device_(kFloats, kWhat),
+      top_host_(top_device_.bytes()),
+      log_sums_host_(kFloats) {}
+
+void ModelResults::start(std::size_t rows, const Want& want) {
+  rows_ = rows;
+  want_ = want;
+  want_.taps = {};
+  top_.resize(rows * static_cast<std::size_t>(want.top_k));
+  log_sums_.resize(want.log_sum ? rows : 0);
+  logits_.resize(want.logits ? rows * static_cast<std::size_t>(vocabulary_) : 0);
+}
+
+void ModelResults::take(int first, int count, cudaStream_t stream) {
+  const Want& want = want_;
+  const auto vocabulary = static_cast<std::size_t>(vocabulary_);
+  const int k = std::min(want.top_k, kDeviceTopK);
+  check(launch_results(device_logits_.as<float>(), count, vocabulary_, k, entries_.as<TopEntry>(),
+                       want.log_sum ? sums_.as<LogitSum>() : nullptr, top_device_.as<TopEntry>(),
+                       log_sums_device_.as<float>(), stream),
+        "the choice of tokens");
+  const char* what = "reading results";
+  const std::size_t entries = static_cast<std::size_t>(count) * k;
+  check(cudaMemcpyAsync(top_host_.as<void>(), top_device_.as<void>(), entries * sizeof(TopEntry),
+                        cudaMemcpyDeviceToHost, stream),
+        what);
+  if (want.log_sum) {
+    check(cudaMemcpyAsync(log_sums_host_.as<void>(), log_sums_device_.as<void>(),
+                          count * sizeof(float), cudaMemcpyDeviceToHost, stream),
+          what);
+  }
+  // More entries than the device picks are picked here, from the whole rows.
+  const bool here = want.top_k > kDeviceTopK;
+  std::vector<float> whole;
+  if (want.logits || here) {
+    whole.resize(count * vocabulary);
+    check(cudaMemcpyAsync(whole.data(), device_logits_.as<void>(), whole.size() * sizeof(float),
+                          cudaMemcpyDeviceToHost, stream),
+          what);
+  }
+  check(cudaStreamSynchronize(stream), "a forward pass");
+  const auto at = static_cast<std::size_t>(first);
+  if (want.logits) std::ranges::copy(whole, logits_.begin() + at * vocabulary);
+  if (want.log_sum) std::copy_n(log_sums_host_.as<float>(), count, log_sums_.begin() + at);
+  if (!here) {
+    std::copy_n(top_host_.as<TopEntry>(), entries, top_.begin() + at * k);
+    return;
+  }
+  std::vector<TopEntry> row(vocabulary);
+  for (int i = 0; i < count; ++i) {
+    for (std::size_t token = 0; token < vocabulary; ++token) {
+      row[token] = {static_cast<int32_t>(token), whole[i * vocabulary + token]};
+    }
+    const auto before = [](const TopEntry& a, const TopEntry& b) {
+      return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+    };
+    std::partial_sort_copy(row.begin(), row.end(), top_.begin() + (at + i) * want.top_k,
+                           top_.begin() + (at + i + 1) * want.top_k, before);
+  }
+}
+
+std::span<const TopEntry> ModelResults::top(std::size_t row) const {
+  if (row >= rows_) throw std::invalid_argument("The last forward left no such logit row.");
+  return std::span(top_).subspan(row * want_.top_k, want_.top_k);
+}
+float ModelResults::log_sum(std::size_t row) const {
+  if (row >= log_sums_.size())
+    throw std::invalid_argument("The last forward left no such log-sum.");
+  return log_sums_[row];
+}
+std::span<const float> ModelResults::logits(std::size_t row) const {
+  if (!want_.logits || row >= rows_) {
+    throw std::invalid_argument("The last forward left no such row of logits.");
+  }
+  return std::span(logits_).subspan(row * vocabulary_, vocabulary_);
+}
+
+}  // namespace specquant::cuda

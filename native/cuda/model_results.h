@@ -1,0 +1,41 @@
+// Logits on the device, and what the caller of a forward reads of them.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cuda/memory.h"
+#include "cuda/results.h"
+#include "decode/device.h"
+
+namespace specquant::cuda {
+
+class ModelResults {
+ public:
+  explicit ModelResults(int vocabulary);
+
+  float* device_logits() const { return device_logits_.as<float>(); }  // of a pass
+
+  // A forward with `rows` logit rows begins.
+  void start(std::size_t rows, const Want& want);
+  // Takes the logits of a pass, which are rows `first` ... of the forward. Returns when they are
+  // here.
+  void take(int first, int count, cudaStream_t stream);
+
+  // As Model's.
+  std::span<const TopEntry> top(std::size_t row) const;
+  float log_sum(std::size_t row) const;
+  std::span<const float> logits(std::size_t row) const;
+
+ private:
+  const int vocabulary_;
+  DeviceBuffer device_logits_, entries_, sums_, top_device_, log_sums_device_;
+  PinnedBuffer top_host_, log_sums_host_;
+
+  Want want_;
+  std::vector<TopEntry> top_;
+  std::vector<float> log_sums_, logits_;
+  std::size_t rows_ = 0;
+};
+
+}  // namespace specquant::cuda

@@ -1,0 +1,224 @@
+#include "cuda/model_weights.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/errors.h"
+
+namespace specquant::cuda {
+namespace {
+
+using core::Error;
+using core::ErrorType;
+using core::TensorKind;
+
+constexpr const char* kParts[kMatrixKinds] = {"qkv", "o", "gate_up", "down"};
+
+// Activations of the layers are 8-bit integers (or 4-bit ones in the same range).
+bool integer_inputs(Precision precision) {
+  return precision == Precision::w8a8 || precision == Precision::w4a8 ||
+         precision == Precision::w4a4;
+}
+// The head is where a rounding error reaches the logits directly, so w4a4 gives it 16 bits.
+bool integer_head(Precision precision, WeightFormat format) {
+  const bool floats = format == WeightFormat::f16 || format == WeightFormat::bf16;
+  return !floats && (precision == Precision::w8a8 || precision == Precision::w4a8);
+}
+
+Launchers launchers_for(WeightFormat format, bool integers) {
+  switch (format) {
+    case WeightFormat::f16:
+      return launchers_f16();
+    case WeightFormat::bf16:
+      return launchers_bf16();
+    case WeightFormat::affine8:
+      return integers ? launchers_affine8_s8() : launchers_affine8_f16();
+    case WeightFormat::affine4_g32:
+      return integers ? launchers_affine4_g32_s8() : launchers_affine4_g32_f16();
+    case WeightFormat::affine4_g128:
+      return integers ? launchers_affine4_g128_s8() : launchers_affine4_g128_f16();
+  }
+  return {};
+}
+
+std::string kernel_name(WeightFormat format, bool integers) {
+  const bool bf16 = format == WeightFormat::bf16;
+  return std::string(name_of(format)) + " x " +
+         (integers ? "i8"
+          : bf16   ? "bf16"
+                   : "f16") +
+         (integers ? ", mma.m16n8k32 int8"
+          : bf16   ? ", mma.m16n8k16 bf16"
+                   : ", mma.m16n8k16 f16") +
+         ", sm_90";
+}
+
+}  // namespace
+
+ModelWeights::ModelWeights(const core::PackedFile* file, const core::SyntheticModel& synthetic)
+    : file_(file),
+      shape_(file != nullptr ? file->shape() : synthetic.shape),
+      seed_(synthetic.seed) {
+  place_norms();
+}
+
+void ModelWeights::place_norms() {
+  std::vector<std::string> names;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    const std::string prefix = "layers." + std::to_string(layer) + ".";
+    names.push_back(prefix + "attn_norm");
+    names.push_back(prefix + "mlp_norm");
+  }
+  names.emplace_back("final_norm");
+  const auto hidden = static_cast<std::size_t>(shape_.hidden);
+  std::vector<float> values(names.size() * hidden, 1.0F);
+  for (std::size_t i = 0; file_ != nullptr && i < names.size(); ++i) {
+    std::ranges::copy(file_->tensor(names[i]).floats(), values.data() + i * hidden);
+  }
+  norms_ = DeviceBuffer(values.size() * sizeof(float), "norms");
+  check(cudaMemcpy(norms_.as<void>(), values.data(), norms_.bytes(), cudaMemcpyHostToDevice),
+        "norms");
+}
+
+WeightFormat ModelWeights::layer_format(Precision precision) const {
+  if (precision == Precision::fp16) return WeightFormat::f16;
+  if (precision == Precision::bf16) return WeightFormat::bf16;
+  const bool eight = precision == Precision::w8a8;
+  if (file_ == nullptr) return eight ? WeightFormat::affine8 : WeightFormat::affine4_g128;
+  bool wide = true;  // every group is 128 columns
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    for (const char* part : kParts) {
+      const core::TensorView& tensor = file_->layer_tensor(layer, part);
+      if (tensor.kind != (eight ? TensorKind::affine8 : TensorKind::affine4)) {
+        throw Error(ErrorType::unsupported,
+                    "Precision " + std::string(specquant::name_of(precision)) + " needs " +
+                        (eight ? "8-bit weights (affine8)" : "4-bit weights (affine4)") +
+                        ", but tensor '" + tensor.name + "' is stored as " +
+                        core::name_of(tensor.kind) +
+                        ". Choose a precision that the file serves, or pack the checkpoint again.");
+      }
+      wide = wide && tensor.group == 128;
+    }
+  }
+  if (eight) return WeightFormat::affine8;
+  return wide ? WeightFormat::affine4_g128 : WeightFormat::affine4_g32;
+}
+
+WeightFormat ModelWeights::vocabulary_format(Precision precision, const std::string& name) const {
+  if (precision == Precision::bf16) return WeightFormat::bf16;
+  if (precision == Precision::fp16 || file_ == nullptr) return WeightFormat::f16;
+  const core::TensorView& tensor = file_->tensor(name);
+  switch (tensor.kind) {
+    case TensorKind::affine4:
+      return tensor.group == 128 ? WeightFormat::affine4_g128 : WeightFormat::affine4_g32;
+    case TensorKind::affine8:
+      return WeightFormat::affine8;
+    case TensorKind::bf16:
+      return WeightFormat::bf16;
+    case TensorKind::affine4z:  // no kernel has zero points; 16 bits keep them
+    case TensorKind::f16:
+    case TensorKind::f32:
+    case TensorKind::i32:
+      break;
+  }
+  return WeightFormat::f16;
+}
+
+const DeviceMatrix& ModelWeights::place(const std::string& tensor, int rows, int columns,
+                                        WeightFormat format) {
+  const std::string key = tensor + " as " + name_of(format);
+  const auto found = matrices_.find(key);
+  if (found != matrices_.end()) return found->second;
+  MatrixOrigin origin;
+  origin.rows = rows;
+  origin.columns = columns;
+  origin.gate_up = tensor.ends_with("gate_up");
+  if (file_ != nullptr) {
+    origin.tensor = &file_->tensor(tensor);
+  } else {
+    origin.seed = seed_;
+    for (const char letter : tensor)
+      origin.seed = origin.seed * 1099511628211ULL ^ static_cast<uint8_t>(letter);
+  }
+  return matrices_.emplace(key, place_matrix(origin, format, "weights")).first->second;
+}
+
+void ModelWeights::add(Precision precision) {
+  if (sets_.contains(precision)) return;
+  WeightSet set;
+  const WeightFormat format = layer_format(precision);
+  const int width = shape_.heads * shape_.head_dim;
+  const int rows[kMatrixKinds] = {width + 2 * shape_.kv_heads * shape_.head_dim, shape_.hidden,
+                                  2 * shape_.intermediate, shape_.hidden};
+  const int columns[kMatrixKinds] = {shape_.hidden, width, shape_.hidden, shape_.intermediate};
+  std::vector<const uint8_t*> table;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    for (int kind = 0; kind < kMatrixKinds; ++kind) {
+      const std::string name = "layers." + std::to_string(layer) + "." + kParts[kind];
+      set.layers.push_back(&place(name, rows[kind], columns[kind], format));
+      table.push_back(set.layers.back()->data.as<uint8_t>());
+    }
+  }
+  const std::string embedding = shape_.tied_head ? "head" : "embed";
+  set.head = &place("head", shape_.vocabulary, shape_.hidden, vocabulary_format(precision, "head"));
+  set.embedding =
+      &place(embedding, shape_.vocabulary, shape_.hidden, vocabulary_format(precision, embedding));
+  set.table = DeviceBuffer(table.size() * sizeof table[0], "weights");
+  check(cudaMemcpy(set.table.as<void>(), table.data(), set.table.bytes(), cudaMemcpyHostToDevice),
+        "weights");
+  set.layer_launchers = launchers_for(format, integer_inputs(precision));
+  set.head_launchers = launchers_for(set.head->format, integer_head(precision, set.head->format));
+  sets_.emplace(precision, std::move(set));
+}
+
+const WeightSet& ModelWeights::set(Precision precision) const {
+  const auto found = sets_.find(precision);
+  if (found == sets_.end()) {
+    throw std::invalid_argument("Precision " + std::string(specquant::name_of(precision)) +
+                                " was not named when the model was loaded.");
+  }
+  return found->second;
+}
+
+std::map<std::string, int64_t> ModelWeights::bytes_by_kind() const {
+  std::map<std::string, int64_t> bytes;
+  for (const auto& [key, matrix] : matrices_) {
+    bytes[name_of(matrix.format)] += static_cast<int64_t>(matrix.data.bytes());
+  }
+  bytes["f32"] += static_cast<int64_t>(norms_.bytes());
+  return bytes;
+}
+
+Proof ModelWeights::proof(Precision precision) const {
+  const WeightSet& weights = set(precision);
+  Proof proof;
+  const bool integers = integer_inputs(precision);
+  for (const DeviceMatrix* matrix : weights.layers) {
+    proof.bytes_per_token += static_cast<int64_t>(matrix->data.bytes());
+  }
+  proof.bytes_per_token += static_cast<int64_t>(weights.head->data.bytes());
+  proof.bytes_per_token +=
+      static_cast<int64_t>(weights.embedding->data.bytes()) / shape_.vocabulary;
+  proof.bytes_per_token += static_cast<int64_t>(norms_.bytes());
+  proof.kernels.push_back(kernel_name(weights.layers[0]->format, integers));
+  const bool integers_of_head = integer_head(precision, weights.head->format);
+  const std::string head = kernel_name(weights.head->format, integers_of_head);
+  if (head != proof.kernels[0]) proof.kernels.push_back(head);
+  if (precision == Precision::w4a4) {
+    proof.compute_dtype =
+        "4-bit codes with an f32 scale and a zero point a group of 32, on INT8 tensor cores (sm_90 "
+        "has none for INT4)";
+  } else if (integers) {
+    proof.compute_dtype = "8-bit integers with an f32 scale a group of 32";
+  } else {
+    proof.compute_dtype = precision == Precision::bf16 ? "bf16" : "f16";
+  }
+  if (integers && !integers_of_head) {
+    proof.compute_dtype +=
+        weights.head->format == WeightFormat::bf16 ? ", head bf16" : ", head f16";
+  }
+  proof.compute_dtype += "; f32 sums";
+  return proof;
+}
+
+}  // namespace specquant::cuda
