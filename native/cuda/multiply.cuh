@@ -102,7 +102,17 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares, in
         in.load(tokens, begin + next * Format::kStageColumns);
       }
     };
-    if (count > 0) {
+    if (count > 0 && Stream::comes_whole(share)) {
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (i >= count) continue;
+        const uint8_t* stages = stream.wait();
+        Format::template multiply<kTokenTiles>(stages, lane, input[0], constants[0], sums[i]);
+        Format::template multiply<kTokenTiles>(stages + Format::kStageBytes, lane, input[1],
+                                               constants[1], sums[i]);
+        stream.release();
+      }
+    } else if (count > 0) {
 #pragma unroll 1
       for (int stage = 0; stage < share.stages; stage += kInputs) {
 #pragma unroll
@@ -110,6 +120,8 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares, in
           if (i == 0 || stage + i < share.stages) take(input[i], constants[i], stage + i);
         }
       }
+    }
+    if (count > 0) {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
 #pragma unroll

@@ -10,11 +10,8 @@ namespace specquant::cuda {
 
 constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * 32;
-#ifndef SPECQUANT_RING_BYTES
-#define SPECQUANT_RING_BYTES 4352
-#endif
-constexpr int kRingBytes = SPECQUANT_RING_BYTES;  // of a warp
-constexpr int kMaxSlots = 8;
+constexpr int kRingBytes = 6528;  // of a warp
+constexpr int kMaxSlots = 4;
 constexpr int kMaxMatrices = 384;
 
 // What a warp takes of a matrix: one part of the columns, of every `stride`-th tile from `first`.
@@ -42,7 +39,8 @@ __device__ __forceinline__ Share share_of(const MatrixShape& shape, int warp, in
 struct StreamState {
   const uint8_t* next;
   int tile_bytes;  // from one tile's stage to the next tile's
-  int stages_left, in_batch, batch;
+  int together;    // stages of a copy
+  int copies_left, in_batch, batch;
   int matrix, kind, tile;
 };
 
@@ -70,7 +68,8 @@ __device__ __forceinline__ void fill_tables(const MatrixShape* shapes, int kinds
   }
 }
 
-// Tiles are taken in batches of kBatch: a stage of each, then the next stage of each. Where the
+// Tiles are taken in batches of kBatch: a stage of each, then the next stage of each. Where a part
+// has just two small stages, both come in one copy. Where the
 // stream stands lies in shared memory: registers are scarce, and spilled ones would be read back
 // through the same queue as the weights.
 template <class Format, int kBatch>
@@ -93,12 +92,18 @@ class WeightStream {
     __syncwarp();
   }
 
-  // The next stage, once it has arrived.
+  static constexpr int kTogether = Format::kStageBytes <= 1280 ? 2 : 1;
+  // Whether a part comes in one copy.
+  static __device__ __forceinline__ bool comes_whole(const Share& share) {
+    return kTogether == 2 && share.stages == 2;
+  }
+
+  // The next copy, once it has arrived.
   __device__ __forceinline__ const uint8_t* wait() {
     barrier_wait(barriers_ + slot_ * 8, parity_);
-    return memory_.ring[warp_] + slot_ * Format::kStageBytes;
+    return memory_.ring[warp_] + slot_ * kSlotBytes;
   }
-  // Gives the stage back, to be filled with a later one.
+  // Gives its place back, to be filled with a later one.
   __device__ __forceinline__ void release() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ask(slot_);
@@ -109,23 +114,24 @@ class WeightStream {
   }
 
  private:
-  static constexpr int kSlots =
-      kRingBytes / Format::kStageBytes < kMaxSlots ? kRingBytes / Format::kStageBytes : kMaxSlots;
-  static_assert(kSlots >= 2);
+  // More bytes on their way than the memory's latency needs make every other read wait longer.
+  static constexpr int kSlotBytes = kTogether * Format::kStageBytes;
+  static constexpr int kSlots = kTogether == 2 ? kRingBytes / kSlotBytes : 2;
+  static_assert(kSlots >= 2 && kSlots <= kMaxSlots && kSlots * kSlotBytes <= kRingBytes);
 
   __device__ __forceinline__ void ask(int slot) {
     StreamState& s = memory_.state[warp_];
     if (s.matrix >= matrices_) return;
-    bulk_copy(ring_ + slot * Format::kStageBytes, s.next, Format::kStageBytes,
-              barriers_ + slot * 8);
+    const int bytes = s.together * Format::kStageBytes;
+    bulk_copy(ring_ + slot * kSlotBytes, s.next, bytes, barriers_ + slot * 8);
     if (s.in_batch + 1 < s.batch) {
       ++s.in_batch;
       s.next += s.tile_bytes;
       return;
     }
     s.in_batch = 0;
-    if (--s.stages_left > 0) {
-      s.next -= static_cast<int64_t>(s.tile_bytes) * (s.batch - 1) - Format::kStageBytes;
+    if (--s.copies_left > 0) {
+      s.next -= static_cast<int64_t>(s.tile_bytes) * (s.batch - 1) - bytes;
       return;
     }
     s.tile += s.batch;
@@ -139,7 +145,7 @@ class WeightStream {
     const Share& share = memory_.share[s.kind][warp_];
     s.batch = min(kBatch, share.tiles - s.tile);
     s.in_batch = 0;
-    s.stages_left = share.stages;
+    s.copies_left = share.stages / s.together;
     s.next = memory_.weights[s.matrix] +
              (static_cast<size_t>(share.first + s.tile * share.stride) * share.row_stages +
               share.begin) *
@@ -151,6 +157,7 @@ class WeightStream {
       const Share& share = memory_.share[s.kind][warp_];
       if (share.tiles == 0) continue;
       s.tile = 0;
+      s.together = comes_whole(share) ? 2 : 1;
       s.tile_bytes = share.stride * share.row_stages * Format::kStageBytes;
       open_batch(s);
       return;
