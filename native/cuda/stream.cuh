@@ -10,7 +10,7 @@ namespace specquant::cuda {
 
 constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * 32;
-constexpr int kRingBytes = 6528;  // of a warp
+constexpr int kRingBytes = 4352;  // of a warp
 constexpr int kMaxSlots = 4;
 constexpr int kMaxMatrices = 384;
 
@@ -92,7 +92,7 @@ class WeightStream {
     __syncwarp();
   }
 
-  static constexpr int kTogether = Format::kStageBytes <= 1280 ? 2 : 1;
+  static constexpr int kTogether = Format::kStageBytes <= 1088 ? 2 : 1;
   // Whether a part comes in one copy.
   static __device__ __forceinline__ bool comes_whole(const Share& share) {
     return kTogether == 2 && share.stages == 2;
@@ -116,7 +116,7 @@ class WeightStream {
  private:
   // More bytes on their way than the memory's latency needs make every other read wait longer.
   static constexpr int kSlotBytes = kTogether * Format::kStageBytes;
-  static constexpr int kSlots = kTogether == 2 ? kRingBytes / kSlotBytes : 2;
+  static constexpr int kSlots = kRingBytes / kSlotBytes;
   static_assert(kSlots >= 2 && kSlots <= kMaxSlots && kSlots * kSlotBytes <= kRingBytes);
 
   __device__ __forceinline__ void ask(int slot) {

@@ -13,6 +13,8 @@ namespace {
 using Vector = std::vector<double>;
 
 double f16(double x) { return float_from_f16(f16_from_float(static_cast<float>(x))); }
+// As the CUDA engine stores activations: what f16 cannot hold becomes its largest.
+double stored_f16(double x) { return f16(std::clamp(x, -65504.0, 65504.0)); }
 
 Vector product(const Weights& weights, const Vector& x) {
   Vector y(static_cast<std::size_t>(weights.matrix.rows), 0.0);
@@ -23,13 +25,13 @@ Vector product(const Weights& weights, const Vector& x) {
 }
 
 Vector normalized(const Vector& x, const std::vector<float>& weight, double epsilon,
-                  bool stored_f16 = false) {
+                  bool stored = false) {
   double squares = 0.0;
   for (const double value : x) squares += value * value;
   const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + epsilon);
   Vector y(x.size());
   for (std::size_t i = 0; i < x.size(); ++i)
-    y[i] = (stored_f16 ? f16(x[i] * weight[i]) : x[i] * weight[i]) * scale;
+    y[i] = (stored ? stored_f16(x[i] * weight[i]) : x[i] * weight[i]) * scale;
   return y;
 }
 
@@ -185,9 +187,9 @@ Vector stream_of(const RandomModel& model, const Vector& embedding, const Vector
 }
 
 Vector normalized_by(const RandomModel& model, const std::string& name, const Vector& x,
-                     bool stored_f16 = false) {
+                     bool stored = false) {
   if (!model.has(name)) return x;
-  return normalized(x, model.vector(name), model.shape().norm_epsilon, stored_f16);
+  return normalized(x, model.vector(name), model.shape().norm_epsilon, stored);
 }
 
 // Adds the bias of q, k and v, and normalizes and rotates each head of q and k.
@@ -225,7 +227,7 @@ Outputs reference_outputs(const RandomModel& model, std::span<const int32_t> tok
   const int key_width = s.kv_heads * s.head_dim;
   const auto kv = [&](double x) { return rounding.kv_f16 ? f16(x) : x; };
   const auto stored = [&](Vector values) {
-    if (rounding.stored_f16) std::ranges::transform(values, values.begin(), f16);
+    if (rounding.stored_f16) std::ranges::transform(values, values.begin(), stored_f16);
     return values;
   };
   std::vector<LayerCache> caches(static_cast<std::size_t>(s.layers));
