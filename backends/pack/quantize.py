@@ -69,10 +69,11 @@ def quantize(
     state = dict(llama_state(packed))
     if recipe.rotated:
         state = _rotate(state, packed)
+    notes: list[str] = []
     if recipe.method == "rtn":
         layers = _rounded(state, packed, recipe)
     else:
-        layers = _by_llm_compressor(packed, recipe, python)
+        layers, notes = _by_llm_compressor(packed, recipe, python)
     tensors = {**layers, **_vocabulary(packed, state if recipe.rotated else None)}
     metadata = {
         key: value
@@ -84,7 +85,7 @@ def quantize(
         "weight_format": f"{recipe.method}_int4",
         "dequantized_baseline": True,
         "source": {**(sizes["source"] or {}), "recipe": recipe.name,
-                   "made_from": sizes["content_hash"]},
+                   "made_from": sizes["content_hash"], "notes": notes},
     }  # fmt: skip
     if recipe.rotated:
         metadata |= {"hadamard": ONLINE, "tied_head": False}
@@ -168,8 +169,11 @@ def _vocabulary(packed: PackedFile, rotated: Mapping[str, Floats] | None) -> dic
     }
 
 
-def _by_llm_compressor(packed: PackedFile, recipe: Recipe, python: Path) -> dict[str, Tensor]:
-    """The layers' tensors out of the checkpoint that llmcompressor writes."""
+def _by_llm_compressor(
+    packed: PackedFile, recipe: Recipe, python: Path
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The layers' tensors out of the checkpoint that llmcompressor writes, and what their import
+    could not keep."""
     if not python.is_file():
         raise CheckpointError(
             packed.path,
@@ -198,6 +202,9 @@ def _by_llm_compressor(packed: PackedFile, recipe: Recipe, python: Path) -> dict
         imported = Path(folder) / "imported.sqm"
         pack_checkpoint(checkpoint, imported)
         quantized = PackedFile(imported)
-        return {
+        layers = {
             name: quantized.tensor(name) for name in quantized.names if name.startswith("layers.")
         }
+        # Its 16-bit weights are embedding and head, which come from elsewhere.
+        notes = [n for n in quantized.metadata["source"]["notes"] if " weights " not in n]
+        return layers, notes

@@ -129,3 +129,20 @@ def test_a_damaged_answer_is_named(tmp_path: Path) -> None:
     (tmp_path / "answers.json").write_text(json.dumps([]), encoding="utf-8")
     with pytest.raises(ConfigError, match="the prompt of problem 4 is not the one"):
         _check(tmp_path, 3, (1, 2), {"prompt_tokens_sha256": "x", "tokens_sha256": "y"}, [1])
+
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cpu" / "recipes.json"
+
+
+def test_the_page_shows_the_figures_that_the_study_measured() -> None:
+    tables = json.loads(REFERENCE.read_text(encoding="utf-8"))
+    page = (REFERENCE.parents[2] / "recipes.md").read_text(encoding="utf-8")
+    for rows in (tables["all"], tables["longer"]):
+        assert recipes.markdown(rows) in page
+        for row in rows:
+            made_of = row["by_problem"]
+            agreed, positions = sum(made_of["agree"]), sum(made_of["positions"])
+            assert row["agreement"]["mean"] == pytest.approx(agreed / positions)
+            per_position = sum(made_of["nll_sum"]) / sum(made_of["solution_positions"])
+            assert row["perplexity"]["mean"] == pytest.approx(math.exp(per_position))
+            assert len(set(made_of["problem"])) == row["problems"]
