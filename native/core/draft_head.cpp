@@ -12,8 +12,8 @@ void check_target(const PackedFile& head, const PackedFile& target) {
   const HeadTarget& wanted = *head.metadata().target;
   const ModelShape& shape = target.shape();
   if (wanted.content_hash != target.content_hash()) {
-    fail("it was trained for the model with the content hash " + wanted.content_hash + ", not for " +
-         target.path() + " with " + target.content_hash() +
+    fail("it was trained for the model with the content hash " + wanted.content_hash +
+         ", not for " + target.path() + " with " + target.content_hash() +
          ". Train it for this model with 'python -m backends.train', or name the model that it "
          "belongs to.");
   }

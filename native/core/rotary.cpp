@@ -19,8 +19,8 @@ double scaled(double frequency, const RopeScaling& scaling) {
   const double waves = scaling.original_max_position * frequency / (2.0 * std::numbers::pi);
   if (waves > scaling.high_freq_factor) return frequency;
   if (waves < scaling.low_freq_factor) return frequency / scaling.factor;
-  const double kept = (waves - scaling.low_freq_factor) /
-                      (scaling.high_freq_factor - scaling.low_freq_factor);
+  const double kept =
+      (waves - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   return kept * frequency + (1.0 - kept) * frequency / scaling.factor;
 }
 
