@@ -42,6 +42,7 @@ void TraceWriter::add(const TracedRound& round, const Proposal& proposal,
   const std::vector<int> depths = depths_of(proposal);
   const std::span<const int> kept = round.path.first(static_cast<std::size_t>(round.accepted));
   const int end_of_path = kept.empty() ? 0 : kept.back();
+  bool refused_one = false;
   for (int row = 1; row < proposal.rows(); ++row) {
     const auto node = static_cast<std::size_t>(row) - 1;
     const int parent = proposal.parents[node];
@@ -55,7 +56,10 @@ void TraceWriter::add(const TracedRound& round, const Proposal& proposal,
     const bool accepted = std::ranges::find(kept, row) != kept.end();
     const bool rejected = !accepted && round.refused && parent == end_of_path;
     out.status = accepted ? kAccepted : rejected ? kRejected : kDiscarded;
-    out.flags = accepted || rejected ? 1 : 0;
+    // Of refused siblings the most probable, which is the first, stands for their level, as in the
+    // counts of the rounds.
+    out.flags = accepted || (rejected && !refused_one) ? 1 : 0;
+    refused_one = refused_one || rejected;
 
     out.token = proposal.tokens[node];
     const Distribution seen(target.logits(parent));

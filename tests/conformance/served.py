@@ -103,6 +103,7 @@ class Served:
             {**plain(precision), "drafter": drafter, "shape": shape}
             for drafter in drafters
             for shape in shapes
+            if not (drafter["kind"] == "ngram" and shape["kind"] == "tree")
         ]
 
 
