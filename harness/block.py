@@ -146,8 +146,8 @@ class GroupRunner:
                 for checked, result in checks.losslessness(ours, prompts, self._score(backend)):
                     checked.record["losslessness"] = result
                 # Random weights have no quality to lose.
-                measured = self.bench.model.synthetic is None
-                if measured and self.group.name == self.bench.quality_group:
+                wanted = self.bench.settings.score_quality and self.bench.model.synthetic is None
+                if wanted and self.group.name == self.bench.quality_group:
                     self._score_quality(ours, prompts, backend)
             except WorkerFailure as failure:
                 for checked in ours:

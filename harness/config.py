@@ -101,6 +101,7 @@ class Settings:
     trace: str
     fresh: bool
     dry_run: bool
+    score_quality: bool
     config: Mapping[str, Any]
 
 
@@ -153,6 +154,7 @@ def read(cfg: DictConfig) -> Settings:
         trace=str(config["trace"]),
         fresh=flag(config["fresh"], "fresh"),
         dry_run=flag(config["dry_run"], "dry_run"),
+        score_quality=flag(config["score_quality"], "score_quality"),
         config=config,
     )
 
