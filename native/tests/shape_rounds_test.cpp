@@ -116,7 +116,8 @@ TEST_CASE("each round drafts the shape that the history names") {
       checked += columns.drafted[i] == gamma ? 1 : 0;
     }
   }
-  CHECK(checked > 3);
+  // How often a candidate is tried depends on how long rounds took; that one is does not.
+  CHECK(checked > 0);
   CHECK(next == switches.size());
 }
 
