@@ -156,7 +156,8 @@ def test_two_sweeps_cannot_write_to_one_folder(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_finished_blocks(folder: SweepFolder, number: signal.Signals) -> None:
-    process = folder.start(**NAP)
+    # Long enough that the other blocks are not done before the signal comes, on a busy machine too.
+    process = folder.start(nap_s=0.2)
     deadline = time.monotonic() + 120
     while not folder.finished() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -167,7 +168,7 @@ def test_an_interrupt_keeps_finished_blocks(folder: SweepFolder, number: signal.
     assert "Traceback" not in stderr
     before = folder.finished()
     assert before
-    assert main(folder.overrides(**NAP)) == OK
+    assert main(folder.overrides(nap_s=0.2)) == OK
     assert {name: folder.finished()[name] for name in before} == before
 
 
