@@ -22,10 +22,14 @@ def half_split(rows: Floats, heads: int) -> Floats:
 
 
 def model_type(metadata: Mapping[str, Any]) -> str:
-    """transformers' name of the architecture, which the optional tensors tell apart."""
-    if "layers.0.q_norm" in metadata["tensors"]:
+    """transformers' name of the architecture, which the optional tensors tell apart.
+
+    A synthetic shape lists no tensors and is a Llama.
+    """
+    tensors = metadata.get("tensors", ())
+    if "layers.0.q_norm" in tensors:
         return "qwen3"
-    return "qwen2" if "layers.0.qkv_bias" in metadata["tensors"] else "llama"
+    return "qwen2" if "layers.0.qkv_bias" in tensors else "llama"
 
 
 def rope_parameters(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backends.llama_weights import llama_config, llama_state, model_type
 from backends.pack.errors import CheckpointError
 from backends.pack.packed import PackedFile
 from backends.protocol import RequestError
@@ -77,22 +78,13 @@ def linear_weights(sizes: Mapping[str, Any]) -> int:
 
 
 def hf_config(sizes: Mapping[str, Any], precision: str) -> dict[str, Any]:
-    """config.json of a Llama of these sizes; 4-bit precisions name compressed-tensors' packed
+    """config.json of a model of these sizes; 4-bit precisions name compressed-tensors' packed
     int4 format, which vLLM 0.26 honours with dummy weights (a `gptq` entry it does not)."""
+    kind = model_type(sizes)
     config: dict[str, Any] = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": sizes["hidden_size"],
-        "intermediate_size": sizes["intermediate_size"],
-        "num_hidden_layers": sizes["num_layers"],
-        "num_attention_heads": sizes["num_heads"],
-        "num_key_value_heads": sizes["num_kv_heads"],
-        "head_dim": sizes["head_dim"],
-        "vocab_size": sizes["vocab_size"],
-        "max_position_embeddings": sizes["max_position"],
-        "rope_theta": sizes["rope_theta"],
-        "rms_norm_eps": sizes["rms_norm_eps"],
-        "tie_word_embeddings": sizes["tied_head"],
+        **llama_config(sizes),
+        "architectures": [f"{kind.capitalize()}ForCausalLM"],
+        "model_type": kind,
         "hidden_act": "silu",
         "torch_dtype": _DTYPE[precision],
         "bos_token_id": 0,
@@ -134,8 +126,6 @@ def _written_out(path: Path, packed: PackedFile, precision: str) -> Path:
     """The packed file's dequantized weights as a folder beside it, made once."""
     import torch
     from safetensors.torch import save_file
-
-    from backends.llama_weights import llama_state
 
     metadata = packed.metadata
     name = f"{path.stem}.{str(metadata['content_hash'])[:12]}.{precision}"

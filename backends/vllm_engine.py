@@ -139,11 +139,10 @@ class VllmEngine(Engine):
         sizes = checkpoint.sizes
         weights = loaded_weights(engine.engine)
         refuse_other_precision(weights, linear_weights(sizes), self._precision)
-        per_token = 2 * sizes["num_layers"] * sizes["num_kv_heads"] * sizes["head_dim"]
         return {
             "memory": {
                 "weight_bytes": weights.bytes_by_dtype,
-                "kv_bytes": 2 * per_token * request["max_context"] * request["max_batch"],
+                "kv_bytes": _kv_bytes(sizes, request["max_context"] * request["max_batch"]),
                 "peak_bytes": peak_bytes(),
             },
             "proof": {
@@ -194,7 +193,6 @@ class VllmEngine(Engine):
         sizes, request = self._checkpoint.sizes, self._request
         # A block of the cache holds 16 tokens; one more for each sequence's last block.
         tokens = (request["max_context"] + 32) * request["max_batch"]
-        per_token = 4 * sizes["num_layers"] * sizes["num_kv_heads"] * sizes["head_dim"]
         arguments: dict[str, Any] = {
             "model": str(self._checkpoint.folder),
             "load_format": "dummy" if self._checkpoint.synthetic else "auto",
@@ -203,7 +201,7 @@ class VllmEngine(Engine):
             "max_model_len": request["max_context"],
             "max_num_seqs": request["max_batch"],
             "max_num_batched_tokens": max(_PREFILL_TOKENS, request["max_context"]),
-            "kv_cache_memory_bytes": max(1 << 30, tokens * per_token * 5 // 4),
+            "kv_cache_memory_bytes": max(1 << 30, _kv_bytes(sizes, tokens) * 5 // 4),
             "gpu_memory_utilization": self._options.gpu_memory_utilization,
             "enable_prefix_caching": False,
             "seed": request["seed"],
@@ -235,6 +233,11 @@ class VllmEngine(Engine):
             )
         method = "draft_model" if kind == "model" else "eagle3"
         return {"method": method, "model": str(path), "num_speculative_tokens": gamma}
+
+
+def _kv_bytes(sizes: Mapping[str, Any], tokens: int) -> int:
+    """Bytes of the keys and values of `tokens` tokens in 16 bits."""
+    return int(4 * sizes["num_layers"] * sizes["num_kv_heads"] * sizes["head_dim"] * tokens)
 
 
 def main() -> None:

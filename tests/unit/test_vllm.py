@@ -37,6 +37,17 @@ def test_sixteen_bit_precisions_name_no_quantization() -> None:
     assert hf_config(SHAPE, "bf16")["torch_dtype"] == "bfloat16"
 
 
+def test_what_a_packed_file_says_of_its_architecture_reaches_vllm() -> None:
+    scaling = {"type": "linear", "factor": 4.0}
+    config = hf_config(
+        {**SHAPE, "rope_scaling": scaling, "tensors": {"layers.0.qkv_bias": {}}}, "fp16"
+    )
+    assert config["architectures"] == ["Qwen2ForCausalLM"]
+    assert config["rope_parameters"] == {
+        "rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0,
+    }  # fmt: skip
+
+
 def test_weights_of_the_layers_are_counted() -> None:
     # qkv 64·(64 + 2·32), o 64·64, gate, up and down 3·64·96; two layers.
     assert linear_weights(SHAPE) == 2 * (64 * 128 + 64 * 64 + 3 * 64 * 96)
