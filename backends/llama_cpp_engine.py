@@ -25,8 +25,7 @@ from backends.decoding import Propose, decode
 from backends.llama_cpp_formats import COMPUTE_DTYPE, PRECISION_OF
 from backends.llama_cpp_model import LlamaCppModel, Settings
 from backends.llama_cpp_weights import make_gguf
-from backends.pack.errors import CheckpointError
-from backends.pack.packed import PackedFile
+from backends.plain_load import packed_model
 from backends.protocol import MAX_DRAFTED, ForwardRequest, LoadRequest, RequestError, RunRequest
 from backends.worker import Engine, cpu_name, peak_bytes, serve
 
@@ -72,15 +71,8 @@ class LlamaCppEngine(Engine):
 
     def load(self, request: LoadRequest) -> dict[str, Any]:
         """Load the model in this worker's weight format, converting its GGUF where needed."""
-        if "path" not in request["model"]:
-            raise RequestError("unsupported", "synthetic models are not served; give 'model.path'.")
-        if request["drafters"]:
-            raise RequestError("unsupported", "drafters with weights of their own are not served.")
-        packed = Path(request["model"]["path"])
-        try:
-            metadata = PackedFile(packed).metadata
-        except CheckpointError as error:
-            raise RequestError("model", str(error)) from error
+        file = packed_model(request)
+        packed, metadata = file.path, file.metadata
         gguf = self._gguf(packed, metadata)
         model = LlamaCppModel(
             gguf,

@@ -18,7 +18,7 @@ import transformers
 from backends.decoding import decode
 from backends.llama_weights import llama_config, llama_state, model_type
 from backends.pack.errors import CheckpointError
-from backends.pack.packed import PackedFile
+from backends.plain_load import packed_model
 from backends.protocol import ForwardRequest, LoadRequest, RequestError, RunRequest, ScoreRequest
 from backends.worker import Engine, cpu_name, peak_bytes, serve
 
@@ -89,18 +89,14 @@ class TransformersEngine(Engine):
 
     def load(self, request: LoadRequest) -> dict[str, Any]:
         """Dequantize the packed file once for each precision."""
-        if "path" not in request["model"]:
-            raise RequestError("unsupported", "synthetic models are not served; give 'model.path'.")
-        if request["drafters"]:
-            raise RequestError("unsupported", "drafters with weights of their own are not served.")
+        packed = packed_model(request)
+        if packed.metadata.get("hadamard"):
+            raise RequestError(
+                "unsupported",
+                f"{packed.path} needs an online Hadamard transform, which this backend lacks. "
+                "Serve it with the native backend.",
+            )
         try:
-            packed = PackedFile(request["model"]["path"])
-            if packed.metadata.get("hadamard"):
-                raise RequestError(
-                    "unsupported",
-                    f"{packed.path} needs an online Hadamard transform, which this backend lacks. "
-                    "Serve it with the native backend.",
-                )
             state = {name: torch.tensor(values) for name, values in llama_state(packed)}
         except CheckpointError as error:
             raise RequestError("model", str(error)) from error

@@ -7,17 +7,15 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from reports import agreement_tables as rows_of
 from reports.background import flat_pairs
 from reports.figures.agreement import heat_figure, scatter_figure
+from reports.html_file import render_page, write_page
 from reports.language import Language
 from reports.source import SCHEMA_VERSION, ReportError, read_json
 
 TABLES = "agreement.json"
-_TEMPLATES = Path(__file__).parent / "templates"
 _FIGURE_COLUMNS = ["mode", "status", "match", "both_high", "draft_top1_prob", "target_top1_prob"]
 SECTIONS = ("table", "scatter", "heat", "further", "position", "margin", "category", "answers",
             "method", "environment")  # fmt: skip
@@ -41,15 +39,7 @@ def build(folder: Path, lang: str = "en", out: Path | str | None = None) -> Path
     The file is replaced as a whole. Raises ReportError where tables or trace cannot be read, or the
     file cannot be written.
     """
-    target = Path(out) if out else folder / "report.html"
-    html = _render(folder, lang)
-    temporary = target.with_name(f".{target.name}.partial")
-    try:
-        temporary.write_text(html, encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise ReportError(f"{target} cannot be written: {error.strerror}.") from error
-    return target
+    return write_page(_render(folder, lang), folder, out)
 
 
 def _render(folder: Path, lang: str) -> str:
@@ -63,16 +53,8 @@ def _render(folder: Path, lang: str) -> str:
     environment_path = folder / "environment.json"
     environment = read_json(environment_path) if environment_path.is_file() else {}
     t = Language(lang)
-    templates = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8"))
     context = _context(folder, tables, _trace(folder / str(tables["trace"])), environment, t)
-    return templates.get_template("agreement.html.j2").render(context, css=css)
+    return render_page("agreement.html.j2", context)
 
 
 def _trace(path: Path) -> pd.DataFrame:

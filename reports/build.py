@@ -9,16 +9,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from reports import agreement
+from reports.html_file import render_page, write_page
 from reports.language import LANGUAGES, Language
 from reports.methods import mapping
 from reports.page import page_context
 from reports.source import ReportError, Results, load
-
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def build(results_dir: Path | str, lang: str = "en", out: Path | str | None = None) -> Path:
@@ -30,30 +26,14 @@ def build(results_dir: Path | str, lang: str = "en", out: Path | str | None = No
     folder = Path(results_dir)
     if agreement.is_agreement(folder):
         return agreement.build(folder, lang, out)
-    target = Path(out) if out else folder / "report.html"
-    html = render(load(folder), lang)
-    temporary = target.with_name(f".{target.name}.partial")
-    try:
-        temporary.write_text(html, encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise ReportError(f"{target} cannot be written: {error.strerror}.") from error
-    return target
+    return write_page(render(load(folder), lang), folder, out)
 
 
 def render(results: Results, lang: str) -> str:
     """The report as text of an HTML file."""
     cost = mapping(results.summary.get("cost")) or mapping(results.config.get("cost"))
     t = Language(lang, str(cost.get("currency") or "USD"))
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8"))
-    return environment.get_template("report.html.j2").render(page_context(results, t), css=css)
+    return render_page("report.html.j2", page_context(results, t))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -89,11 +89,11 @@ def head_student(
         "head": target.weights["head"][vocabulary.target_rows],
     }
     return HeadStudent(
-        name,
-        sizes,
-        trainable(weights),
-        vocabulary,
-        dtype,
+        name=name,
+        sizes=sizes,
+        parameters=trainable(weights),
+        vocabulary=vocabulary,
+        dtype=dtype,
         taps=shape.taps,
         tap_scale=scale,
         embedding=target.embedding.to(dtype),

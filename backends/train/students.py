@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -123,23 +123,16 @@ class Student(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class ModelStudent:
     """A small decoder with the target's tokenizer."""
 
-    def __init__(
-        self,
-        name: str,
-        sizes: Sizes,
-        parameters: dict[str, torch.Tensor],
-        vocabulary: Vocabulary,
-        dtype: torch.dtype,
-    ) -> None:
-        self.name = name
-        self.sizes = sizes
-        self.parameters = parameters
-        self.vocabulary = vocabulary
-        self.dtype = dtype
-        self.taps: tuple[int, ...] = ()
+    name: str
+    sizes: Sizes
+    parameters: dict[str, torch.Tensor]
+    vocabulary: Vocabulary
+    dtype: torch.dtype
+    taps: tuple[int, ...] = field(default=(), init=False)
 
     def network(self, quantize: torch.Tensor | float = 1.0) -> Llama:
         """The network with the present weights."""
@@ -157,29 +150,18 @@ class ModelStudent:
         return loss, [agreement]
 
 
+@dataclass(eq=False, kw_only=True)
 class HeadStudent:
     """An EAGLE-3 head, taught on its own features over HEAD_STEPS steps."""
 
-    def __init__(
-        self,
-        name: str,
-        sizes: Sizes,
-        parameters: dict[str, torch.Tensor],
-        vocabulary: Vocabulary,
-        dtype: torch.dtype,
-        *,
-        taps: Sequence[int],
-        tap_scale: torch.Tensor,
-        embedding: torch.Tensor,
-    ) -> None:
-        self.name = name
-        self.sizes = sizes
-        self.parameters = parameters
-        self.vocabulary = vocabulary
-        self.dtype = dtype
-        self.taps = tuple(taps)
-        self.tap_scale = tap_scale
-        self.embedding = embedding
+    name: str
+    sizes: Sizes
+    parameters: dict[str, torch.Tensor]
+    vocabulary: Vocabulary
+    dtype: torch.dtype
+    taps: tuple[int, ...]
+    tap_scale: torch.Tensor
+    embedding: torch.Tensor
 
     def network(self, quantize: torch.Tensor | float = 1.0) -> Head:
         """The head with the present weights; it takes features divided by `tap_scale`."""

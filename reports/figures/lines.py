@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import seaborn as sns
@@ -18,6 +18,8 @@ MAX_LINES = 8
 """Lines that eight colours and markers of the colour-blind palette keep apart."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _LABEL = 40
+_TICK_RATIO = 1.25
+"""Of neighbouring labels of a logarithmic axis: closer ones run into each other."""
 
 
 @dataclass(frozen=True)
@@ -115,4 +117,13 @@ def _scales(chart: Chart, axes: Axes, t: Language) -> None:
             axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: t.exact(float(value))))
     if chart.log_x:
-        axes.set_xticks(sorted({x for line in chart.lines for x, _ in line.points}))
+        axes.set_xticks(apart({x for line in chart.lines for x, _ in line.points}))
+
+
+def apart(values: Iterable[float]) -> list[float]:
+    """The values whose labels do not overlap on a logarithmic axis, the largest first of all."""
+    kept: list[float] = []
+    for value in sorted(values, reverse=True):
+        if not kept or kept[-1] >= _TICK_RATIO * value:
+            kept.append(value)
+    return kept[::-1]

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.fakes import tiny_checkpoint
 from tests.fakes.tiny_checkpoint import (
     HEAD_DIM,
+    HEADS,
     HIDDEN,
     INNER,
     KV_HEADS,
@@ -17,23 +19,9 @@ from tests.fakes.tiny_checkpoint import (
     value_of,
 )
 
-HEADS = 4
 DRAFT_VOCAB = 96
 TAPS = (0, 1, LAYERS)
-DIMENSIONS = {
-    "model_type": "llama",
-    "hidden_size": HIDDEN,
-    "intermediate_size": INNER,
-    "num_hidden_layers": 1,
-    "num_attention_heads": HEADS,
-    "num_key_value_heads": KV_HEADS,
-    "head_dim": HEAD_DIM,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 512,
-    "rope_theta": 10000.0,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-}
+DIMENSIONS = {**tiny_checkpoint.DIMENSIONS, "model_type": "llama", "num_hidden_layers": 1}
 LAYOUTS = ("eagle2", "eagle3", "speculators eagle", "speculators eagle3")
 
 

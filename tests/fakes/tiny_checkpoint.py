@@ -23,6 +23,19 @@ LINEAR = {
     "mlp.up_proj": (INNER, HIDDEN),
     "mlp.down_proj": (HIDDEN, INNER),
 }
+DIMENSIONS = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+}
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -143,17 +156,7 @@ def tiny(
             + "ForCausalLM"
         ],
         "torch_dtype": {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}[dtype],
-        "hidden_size": HIDDEN,
-        "intermediate_size": INNER,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "vocab_size": VOCAB,
-        "max_position_embeddings": 512,
-        "rope_theta": 10000.0,
-        "rms_norm_eps": 1e-5,
-        "hidden_act": "silu",
+        **DIMENSIONS,
         "tie_word_embeddings": tied,
         "eos_token_id": 1,
         **(config or {}),

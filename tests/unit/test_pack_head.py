@@ -17,8 +17,17 @@ from backends.pack.hf_import import pack_checkpoint
 from backends.pack.packed import PackedFile
 from backends.pack.positions import adjacent_pairs
 from backends.pack.tiles import gate_up_order
-from tests.fakes.draft_head import DRAFT_VOCAB, HEADS, LAYOUTS, TAPS, draft_head
-from tests.fakes.tiny_checkpoint import HEAD_DIM, HIDDEN, INNER, KV_HEADS, LAYERS, VOCAB, tiny
+from tests.fakes.draft_head import DRAFT_VOCAB, LAYOUTS, TAPS, draft_head
+from tests.fakes.tiny_checkpoint import (
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    INNER,
+    KV_HEADS,
+    LAYERS,
+    VOCAB,
+    tiny,
+)
 
 
 @pytest.fixture
