@@ -47,8 +47,8 @@ test-cuda: ## The tests of the CUDA engine (skipped, with the reason, without a 
 	@tools/system-packages.sh build
 	@tools/system-packages.sh test
 	cmake -S native -B build/native-cuda -G Ninja -DSPECQUANT_CUDA=ON -DSPECQUANT_TESTS=ON > /dev/null
-	cmake --build build/native-cuda -j $(JOBS) --target cuda_test
-	ctest --test-dir build/native-cuda -R cuda_test --output-on-failure
+	cmake --build build/native-cuda -j $(JOBS) --target cuda_test int4_test
+	ctest --test-dir build/native-cuda -R 'cuda_test|int4_test' --output-on-failure
 
 $(DEMO_MODEL): $(ENVIRONMENT)
 	$(PY) -m backends.pack demo

@@ -22,7 +22,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 from backends.protocol import LoadRequest, RequestError, RunRequest
 from backends.vllm_checkpoint import QUANTIZED, Checkpoint, checkpoint_of, linear_weights
 from backends.vllm_proof import loaded_weights, refuse_other_precision
-from backends.vllm_run import Step, decode_stepping
+from backends.vllm_run import Start, Step, decode_stepping
 from backends.worker import Engine, peak_bytes, serve
 
 COMPUTE_DTYPE = {
@@ -65,20 +65,27 @@ class Served:
         self._numbers: dict[str, int] = {}
         self._runs = 0
 
-    def add(self, index: int, prompt: Sequence[int], most: int, stop_ids: Sequence[int]) -> None:
-        """See vllm_run.Stepping."""
-        self._runs += 1
-        name = f"{self._runs}"
-        parameters = SamplingParams(
-            temperature=0.0,
-            max_tokens=most,
-            stop_token_ids=list(stop_ids),
-            ignore_eos=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
-        )
-        self.engine.add_request(name, {"prompt_token_ids": list(prompt)}, parameters)
-        self._numbers[name] = index
+    def add(self, starts: Sequence[Start], stop_ids: Sequence[int]) -> None:
+        """See vllm_run.Stepping. The engine's own process would begin with the first request while
+        the others are still on their way, and the first rounds would be the others' prefill."""
+        idle = len(starts) > 1 and not self.engine.has_unfinished_requests()
+        if idle:
+            self.engine.sleep(level=0, mode="keep")  # level 0: nothing is scheduled
+        for start in starts:
+            self._runs += 1
+            name = f"{self._runs}"
+            parameters = SamplingParams(
+                temperature=0.0,
+                max_tokens=start.most,
+                stop_token_ids=list(stop_ids),
+                ignore_eos=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.DELTA,
+            )
+            self.engine.add_request(name, {"prompt_token_ids": list(start.prompt)}, parameters)
+            self._numbers[name] = start.index
+        if idle:
+            self.engine.wake_up(tags=["scheduling"])
 
     def step(self) -> Step:
         """See vllm_run.Stepping."""

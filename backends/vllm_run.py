@@ -16,6 +16,15 @@ from backends.protocol import RunAnswer, RunRequest
 
 
 @dataclass(frozen=True)
+class Start:
+    """A request that is to start: its number in the run, prompt, and the most tokens wanted."""
+
+    index: int
+    prompt: Sequence[int]
+    most: int
+
+
+@dataclass(frozen=True)
 class Step:
     """What a step gave: new tokens by request, and the drafted tokens of the whole batch."""
 
@@ -26,8 +35,8 @@ class Step:
 class Stepping(Protocol):
     """An engine with requests in flight."""
 
-    def add(self, index: int, prompt: Sequence[int], most: int, stop_ids: Sequence[int]) -> None:
-        """Put a request into the engine's queue; at most `most` tokens are wanted."""
+    def add(self, starts: Sequence[Start], stop_ids: Sequence[int]) -> None:
+        """Put requests into the engine's queue; what starts together is prefilled together."""
 
     def step(self) -> Step:
         """Compute one step; requests end by themselves."""
@@ -44,15 +53,13 @@ def decode_stepping(request: RunRequest, engine: Stepping) -> RunAnswer:
     active: set[int] = set()
     depth = int(request["method"]["shape"].get("gamma", 0))
     while run.waiting() or active:
+        starts: list[Start] = []
         while len(active) < request["batch_size"] and run.may_start(wait=not active):
             index = run.start()
-            engine.add(
-                index,
-                request["prompts"][index],
-                request["max_new_tokens"][index],
-                request["stop_ids"],
-            )
+            starts.append(Start(index, request["prompts"][index], request["max_new_tokens"][index]))
             active.add(index)
+        if starts:
+            engine.add(starts, request["stop_ids"])
         started = run.now()
         step = engine.step()
         ended = run.now()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from backends.client import WorkerError, WorkerFailure
@@ -82,13 +83,23 @@ class GroupRunner:
 
     def _warm_worker(self, cell: Cell, setting: Setting) -> LoadedWorker:
         """A loaded worker that has run this cell's method already."""
-        backend = cell.method.backend
-        spec = self.bench.load_spec(self.group, backend)
         self._refuse_unsupported(cell)
-        loaded = self.bench.pool.ready(backend, spec)
-        prompts = self._other_prompts(setting, spec.max_context)
+        loaded = self._ready(cell)
+        prompts = self._other_prompts(setting, loaded.spec.max_context)
         trial.warm_up(loaded, cell, prompts, setting, WARM_UP_TOKENS)
         return loaded
+
+    def _ready(self, cell: Cell) -> LoadedWorker:
+        """A worker with what the group's methods need; with what this one needs where memory does
+        not hold all."""
+        backend = cell.method.backend
+        try:
+            return self.bench.pool.ready(backend, self.bench.load_spec(self.group, backend))
+        except WorkerError as error:
+            if error.type != "out_of_memory":
+                raise
+        alone = replace(self.group, cells=(cell,))
+        return self.bench.pool.ready(backend, self.bench.load_spec(alone, backend))
 
     def _refuse_unsupported(self, cell: Cell) -> None:
         """Raise the error that the worker would give, before it is asked to load for the cell."""

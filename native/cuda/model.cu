@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <stdexcept>
 
 #include "core/errors.h"
 #include "core/rotary.h"
 #include "cuda/cache.h"
+#include "cuda/device_time.h"
 #include "cuda/memory.h"
 #include "cuda/model_results.h"
 #include "cuda/model_weights.h"
@@ -47,6 +49,11 @@ class CudaModel final : public Model {
   std::shared_ptr<const void> save(int slot, int length) const override;
   void restore(int slot, const std::shared_ptr<const void>& saved) override;
 
+  double device_seconds() {
+    if (!time_) time_.emplace();
+    return time_->seconds();
+  }
+
  private:
   // A row on its way, and the sequence that it belongs to.
   struct PlacedRow {
@@ -77,6 +84,7 @@ class CudaModel final : public Model {
       scales_;
   DeviceBuffer arrivals_;
   PinnedBuffer upload_host_;
+  std::optional<DeviceTime> time_;  // where it was asked for
 
   std::vector<PlacedRow> rows_;
   std::size_t logit_rows_ = 0;
@@ -250,6 +258,7 @@ void CudaModel::pass(Precision precision, const WeightSet& weights,
   check(launch_embed(*weights.embedding, a.rows, a.norms, precision == Precision::bf16, a,
                      residual_.as<float>(), stream_),
         "the embedding");
+  if (time_) time_->begin(stream_);
   check(weights.layer_launchers.step(a, blocks_, stream_), "the layers' kernel");
   if (logit_rows == 0) {
     check(cudaStreamSynchronize(stream_), "a forward pass");
@@ -272,7 +281,7 @@ void CudaModel::pass(Precision precision, const WeightSet& weights,
   h.logits = results_->device_logits();
   h.arrivals = arrivals_.as<unsigned>() + 1;
   check(weights.head_launchers.head(h, blocks_, stream_), "the head's kernel");
-  results_->take(first_logit, logit_rows, stream_);
+  results_->take(first_logit, logit_rows, stream_, time_ ? &*time_ : nullptr);
 }
 
 void CudaModel::check_slot(int slot, int length) const {
@@ -322,5 +331,7 @@ std::unique_ptr<Model> make_cuda_model(const core::SyntheticModel& synthetic,
                                        int max_context) {
   return std::make_unique<CudaModel>(nullptr, synthetic, precisions, max_batch, max_context);
 }
+
+double device_seconds(Model& model) { return dynamic_cast<CudaModel&>(model).device_seconds(); }
 
 }  // namespace specquant::cuda

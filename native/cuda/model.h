@@ -28,6 +28,10 @@ std::unique_ptr<Model> make_cuda_model(const core::SyntheticModel& synthetic,
                                        std::span<const Precision> precisions, int max_batch,
                                        int max_context);
 
+// Seconds by the device's clock from the layers' kernel of a pass to the tokens that it chose, of
+// all passes with logits since this was first asked of a model of `make_cuda_model` (0 then).
+double device_seconds(Model& model);
+
 struct DeviceDescription {
   std::string name, architecture;  // e.g. NVIDIA H200, sm_90
 };

@@ -32,7 +32,7 @@ void ModelResults::start(std::size_t rows, const Want& want) {
   logits_.resize(want.logits ? rows * static_cast<std::size_t>(vocabulary_) : 0);
 }
 
-void ModelResults::take(int first, int count, cudaStream_t stream) {
+void ModelResults::take(int first, int count, cudaStream_t stream, DeviceTime* time) {
   const Want& want = want_;
   const auto vocabulary = static_cast<std::size_t>(vocabulary_);
   const int k = std::min(want.top_k, kDeviceTopK);
@@ -59,7 +59,9 @@ void ModelResults::take(int first, int count, cudaStream_t stream) {
                           cudaMemcpyDeviceToHost, stream),
           what);
   }
+  if (time != nullptr) time->end(stream);
   check(cudaStreamSynchronize(stream), "a forward pass");
+  if (time != nullptr) time->add();
   const auto at = static_cast<std::size_t>(first);
   if (want.logits) std::ranges::copy(whole, logits_.begin() + at * vocabulary);
   if (want.log_sum) std::copy_n(log_sums_host_.as<float>(), count, log_sums_.begin() + at);

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "cuda/device_time.h"
 #include "cuda/memory.h"
 #include "cuda/results.h"
 #include "decode/device.h"
@@ -19,8 +20,8 @@ class ModelResults {
   // A forward with `rows` logit rows begins.
   void start(std::size_t rows, const Want& want);
   // Takes the logits of a pass, which are rows `first` ... of the forward. Returns when they are
-  // here.
-  void take(int first, int count, cudaStream_t stream);
+  // here. `time`, which may be null, ends with them.
+  void take(int first, int count, cudaStream_t stream, DeviceTime* time);
 
   // As Model's.
   std::span<const TopEntry> top(std::size_t row) const;

@@ -45,6 +45,7 @@ class Settings:
     lossy: list[str] = field(default_factory=list)  # methods whose third token is wrong
     hang: list[str] = field(default_factory=list)  # methods that never answer
     most_memory: int = 0  # largest max_batch x max_context, 0 for any
+    too_large: list[str] = field(default_factory=list)  # precisions that memory does not hold
     log: str = ""  # file that gets a line for every request
 
 
@@ -105,6 +106,9 @@ class FakeWorker:
         most = self.settings.most_memory
         if most and request["max_batch"] * request["max_context"] > most:
             raise RefusalError("out_of_memory", f"a batch of {request['max_batch']} does not fit")
+        for precision in self.settings.too_large:
+            if precision in request["precisions"]:
+                raise RefusalError("out_of_memory", f"the weights of {precision} do not fit")
         self.loaded = request
         self.held.clear()
         return {

@@ -151,6 +151,19 @@ def test_a_group_that_does_not_fit_into_memory_fails_and_the_others_are_measured
     assert sum(record["cell"]["batch_size"] == 1 for record in records) == 6 * 8
 
 
+def test_a_precision_that_does_not_fit_into_memory_fails_alone(folder: SweepFolder) -> None:
+    assert main(folder.overrides(too_large=["w4a8"])) == CELLS_FAILED
+    records = folder.records().values()
+    failed = [record for record in records if record["status"] == "failed"]
+    assert {record["error"]["message"] for record in failed} == {
+        "out_of_memory: the weights of w4a8 do not fit"
+    }
+    assert {"w4a8"} < {record["cell"]["method_id"] for record in failed}
+    assert all("w4a8" in record["cell"]["method_id"] for record in failed)
+    measured = {r["cell"]["method_id"] for r in records if r["status"] == "ok"}
+    assert {"fp16", "w4a4", "fp16+self-w4a4-chain3"} <= measured
+
+
 def test_a_precision_that_the_worker_lacks_fails_by_name(folder: SweepFolder) -> None:
     assert main(folder.overrides(precisions=["fp16", "w4a8"])) == CELLS_FAILED
     failed = [r for r in folder.records().values() if r["status"] == "failed"]

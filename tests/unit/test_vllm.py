@@ -12,7 +12,7 @@ import pytest
 from backends.protocol import RequestError
 from backends.vllm_checkpoint import checkpoint_of, hf_config, linear_weights
 from backends.vllm_proof import Weights, refuse_other_precision
-from backends.vllm_run import Step, decode_stepping
+from backends.vllm_run import Start, Step, decode_stepping
 
 SHAPE = {
     "name": "made up", "seed": 3, "hidden_size": 64, "intermediate_size": 96, "num_layers": 2,
@@ -74,13 +74,13 @@ class Scripted:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = deque(steps)
-        self.added: list[tuple[int, int]] = []
+        self.added: list[list[int]] = []
 
-    def add(self, index: int, prompt: Sequence[int], most: int, stop_ids: Sequence[int]) -> None:
+    def add(self, starts: Sequence[Start], stop_ids: Sequence[int]) -> None:
         """See vllm_run.Stepping."""
         assert list(stop_ids) == [9]
-        self.added.append((index, len(prompt)))
-        assert most > 0
+        self.added.append([start.index for start in starts])
+        assert all(len(start.prompt) == 3 and start.most > 0 for start in starts)
 
     def step(self) -> Step:
         """See vllm_run.Stepping."""
@@ -105,7 +105,7 @@ def test_plain_steps_are_rounds_after_each_prompts_first() -> None:
     answer = decode_stepping(request(0, [3, 5, 2], 2), engine)
     assert [r["tokens"] for r in answer["requests"]] == [[5, 5, 7], [6, 9], [4, 4]]
     assert [r["finish"] for r in answer["requests"]] == ["length", "stop", "length"]
-    assert engine.added == [(0, 3), (1, 3), (2, 3)]
+    assert engine.added == [[0, 1], [2]]
     assert answer["rounds"]["sequences"] == [2, 1, 1]
     assert answer["sequence_rounds"]["committed"] == [1, 1, 1, 1]
 

@@ -1,0 +1,268 @@
+"""Greedy answers of the CUDA engine against the CPU engine's, on one packed model.
+
+python -m benchmarks.device_agreement [--prompts 48] [--tokens 64] [--near 0.05] [--out FILE]
+
+Both engines answer the requests of `workload=prod`. Where their tokens first differ, each engine
+is asked by how much it prefers its own token to the other's: the difference of the two
+log-probabilities, in nats. A difference at which neither preference exceeds `--near` is a near tie.
+What follows a difference is another text, and is not compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from backends.client import Worker, WorkerFailure
+from backends.pack.errors import CheckpointError
+from backends.tokenizer import Tokenizer, TokenizerError
+from harness.workload.errors import WorkloadError
+from harness.workload.request_file import read_requests
+
+PRECISIONS = ("fp16", "w4a16", "w4a8", "w4a4")
+REQUESTS = Path("conf/workload/data/prod.jsonl")
+DEVICES = ("cpu", "cuda")
+_BATCH = 8
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first token of an answer in which the engines differ, and their preferences in nats."""
+
+    request: int
+    position: int
+    cpu_token: int
+    cuda_token: int
+    cpu_prefers_by: float
+    cuda_prefers_by: float
+
+    def near_tie(self, limit: float) -> bool:
+        """True where neither engine prefers its own token by more than `limit`."""
+        return max(self.cpu_prefers_by, self.cuda_prefers_by) <= limit
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of one precision: tokens that were compared, and the differences that ended a comparison."""
+
+    precision: str
+    requests: int
+    compared: int
+    differences: tuple[Difference, ...]
+
+    def to_json(self, limit: float) -> dict[str, Any]:
+        """The counts and every difference."""
+        ties = sum(difference.near_tie(limit) for difference in self.differences)
+        return {
+            "precision": self.precision,
+            "requests": self.requests,
+            "same_answers": self.requests - len(self.differences),
+            "tokens_compared": self.compared,
+            "near_ties": ties,
+            "other_differences": len(self.differences) - ties,
+            "differences": [asdict(difference) for difference in self.differences],
+        }
+
+
+def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """Where two answers first differ: an index, None where they are the same tokens.
+
+    An answer that ends where the other goes on differs there; both then have a token to show, since
+    an answer ends with a stop token or at the same length. Raises ValueError where one is the
+    other's beginning.
+    """
+    for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        if one != other:
+            return place
+    if len(ours) != len(theirs):
+        raise ValueError("one answer is the beginning of the other, without a stop token.")
+    return None
+
+
+class Engine(Protocol):
+    """What is asked of a device."""
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], precision: str, tokens: int, stop_ids: Sequence[int]
+    ) -> list[list[int]]:
+        """Greedy answers of at most `tokens` tokens."""
+
+    def preference(self, text: Sequence[int], other: int, precision: str) -> float:
+        """By how many nats the engine prefers its own next token after `text` to `other`."""
+
+
+class LoadedEngine:
+    """A loaded worker on one device."""
+
+    def __init__(self, worker: Worker, model: Path, max_context: int) -> None:
+        self.worker = worker
+        self.device = worker.call("hello", timeout_s=_TIMEOUT_S)["device"]
+        self.proof = worker.call(
+            "load",
+            timeout_s=_TIMEOUT_S,
+            model={"path": str(model.absolute())},
+            precisions=list(PRECISIONS),
+            drafters=[],
+            max_context=max_context,
+            max_batch=_BATCH,
+            seed=0,
+        )["proof"]
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], precision: str, tokens: int, stop_ids: Sequence[int]
+    ) -> list[list[int]]:
+        """See Engine."""
+        answer = self.worker.call(
+            "run",
+            timeout_s=_TIMEOUT_S,
+            method={
+                "precision": precision,
+                "kv_precision": "kv16",
+                "drafter": {"kind": "none"},
+                "shape": {"kind": "none"},
+                "acceptance": {"kind": "greedy"},
+            },
+            prompts=[list(prompt) for prompt in prompts],
+            arrivals=None,
+            batch_size=_BATCH,
+            max_new_tokens=tokens,
+            stop_ids=list(stop_ids),
+            sampling=None,
+            share_prefill=False,
+            trace="none",
+        )
+        return [request["tokens"] for request in answer["requests"]]
+
+    def preference(self, text: Sequence[int], other: int, precision: str) -> float:
+        """See Engine."""
+        scored = self.worker.call(
+            "score",
+            timeout_s=_TIMEOUT_S,
+            sequences=[[*text, other]],
+            precision=precision,
+            reference=None,
+        )["sequences"][0]
+        return float(scored["top1_logprob"][-1]) - float(scored["logprob"][-1])
+
+
+def compare(
+    engines: Mapping[str, Engine],
+    prompts: Sequence[Sequence[int]],
+    precision: str,
+    tokens: int,
+    stop_ids: Sequence[int],
+) -> Agreement:
+    """Ask both engines at once, and each about every difference."""
+    with ThreadPoolExecutor(len(engines)) as pool:
+        asked = {
+            name: pool.submit(engine.answers, prompts, precision, tokens, stop_ids)
+            for name, engine in engines.items()
+        }
+        answers = {name: future.result() for name, future in asked.items()}
+    compared = 0
+    differences = []
+    for index, (cpu, cuda) in enumerate(zip(answers["cpu"], answers["cuda"], strict=True)):
+        place = first_difference(cpu, cuda)
+        compared += len(cpu) if place is None else place + 1
+        if place is None:
+            continue
+        text = [*prompts[index], *cpu[:place]]
+        differences.append(
+            Difference(
+                index,
+                place,
+                cpu[place],
+                cuda[place],
+                engines["cpu"].preference(text, cuda[place], precision),
+                engines["cuda"].preference(text, cpu[place], precision),
+            )
+        )
+    return Agreement(precision, len(prompts), compared, tuple(differences))
+
+
+@contextmanager
+def both_engines(worker: Path, model: Path, max_context: int) -> Iterator[dict[str, LoadedEngine]]:
+    """The worker on the CPU and on the GPU, loaded. Raises WorkerFailure."""
+    with (
+        Worker([worker, "--device", "cpu"], name="cpu") as cpu,
+        Worker([worker, "--device", "cuda"], name="cuda") as cuda,
+    ):
+        pair = zip(DEVICES, (cpu, cuda), strict=True)
+        yield {name: LoadedEngine(running, model, max_context) for name, running in pair}
+
+
+def show(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the counts as a Markdown table."""
+    print(
+        "| precision | answers | the same | tokens compared | near ties | other differences "
+        "| largest preference, nats |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
+    for found in results:
+        preferences = [
+            max(difference["cpu_prefers_by"], difference["cuda_prefers_by"])
+            for difference in found["differences"]
+        ]
+        largest = f"{max(preferences):.3f}" if preferences else "-"
+        print(
+            f"| {found['precision']} | {found['requests']} | {found['same_answers']} "
+            f"| {found['tokens_compared']} | {found['near_ties']} | {found['other_differences']} "
+            f"| {largest} |"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.device_agreement", description=str(__doc__).partition("\n")[0]
+    )
+    parser.add_argument(
+        "--worker", type=Path, default=Path("build/native-cuda/worker/specquant-worker")
+    )
+    parser.add_argument("--model", type=Path, default=Path("models/smollm2-135m-instruct.sqm"))
+    parser.add_argument("--prompts", type=int, default=48, help="the first so many requests")
+    parser.add_argument("--tokens", type=int, default=64, help="new tokens of an answer, at most")
+    parser.add_argument("--near", type=float, default=0.05, help="limit of a near tie, nats")
+    parser.add_argument("--out", type=Path, help="JSON file for the counts and differences")
+    given = parser.parse_args(arguments)
+    try:
+        tokenizer = Tokenizer.from_packed(given.model)
+        requests = [r for r in read_requests(REQUESTS, str(REQUESTS)) if r.messages]
+        prompts = [
+            tokenizer.apply_chat_template(
+                [{"role": message.role, "content": message.content} for message in r.messages or ()]
+            )
+            for r in requests[: given.prompts]
+        ]
+        room = max(map(len, prompts)) + given.tokens + 1
+        with both_engines(given.worker, given.model, room) as engines:
+            results = [
+                compare(engines, prompts, precision, given.tokens, tokenizer.stop_ids).to_json(
+                    given.near
+                )
+                for precision in PRECISIONS
+            ]
+            described = {
+                name: {"device": engine.device, "proof": engine.proof}
+                for name, engine in engines.items()
+            }
+    except (WorkerFailure, CheckpointError, TokenizerError, WorkloadError) as error:
+        print(f"device_agreement: {error}", file=sys.stderr)
+        return 2
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        found = {"near_nats": given.near, "engines": described, "precisions": results}
+        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    show(results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
