@@ -46,7 +46,7 @@ void bench(const Options& options) {
   decode::ReplayAcceptance acceptance(profile, 1);
   decode::PrefillCache prefill;
   decode::Shape shape;
-  shape.depth = options.gamma;
+  shape.depth = shape.nodes = options.gamma;
   decode::Job job;
   job.batch_size = options.batch;
   for (int slot = 0; slot < options.batch; ++slot) {

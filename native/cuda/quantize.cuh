@@ -53,18 +53,24 @@ __device__ __forceinline__ Rounded round_to_4_bits(const float (&x)[8]) {
   return r;
 }
 
-// Codes of all rows: [row][columns] and scales [block of 32 columns][row]. `columns` is a multiple
-// of 128, so that a warp holds whole blocks; blocks of threads take turns.
-__device__ __forceinline__ void quantize(const uint16_t* from, int rows, int columns,
-                                         bool four_bits, int8_t* codes, float* scales) {
+// Codes of `rows` rows: [row][columns] and scales [block of 32 columns][row]. `take` names the rows
+// of `from` to take; null: in order. `columns` is a multiple of 128, so that a warp holds whole
+// blocks; blocks of threads take turns.
+__device__ __forceinline__ void quantize(const uint16_t* from, const int32_t* take, int rows,
+                                         int columns, bool four_bits, int8_t* codes,
+                                         float* scales) {
   const int octets = columns / 8;
   for (int item = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x) % 32 +
                   static_cast<int>(threadIdx.x) / 32 * 32 * static_cast<int>(gridDim.x);
        item - static_cast<int>(threadIdx.x) % 32 < rows * octets;
        item += static_cast<int>(gridDim.x * blockDim.x)) {
     const bool mine = item < rows * octets;
+    const int row = item / octets, octet = item % octets;
     uint4 v{};
-    if (mine) v = __ldcg(reinterpret_cast<const uint4*>(from) + item);
+    if (mine) {
+      const int taken = take == nullptr ? row : __ldg(take + row);
+      v = __ldcg(reinterpret_cast<const uint4*>(from) + taken * octets + octet);
+    }
     const auto pair = [](uint32_t bits) {
       return __half22float2(*reinterpret_cast<__half2*>(&bits));
     };
@@ -77,7 +83,6 @@ __device__ __forceinline__ void quantize(const uint16_t* from, int rows, int col
     }
     if (!mine) continue;
     __stcg(reinterpret_cast<uint2*>(codes) + item, make_uint2(words[0], words[1]));
-    const int row = item / octets, octet = item % octets;
     if (octet % 4 == 0) __stcg(scales + octet / 4 * kStepRows + row, r.scale);
   }
 }

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
                                         : a.hidden_stride;
     Inputs inputs{reinterpret_cast<const uint8_t*>(source), a.scales, columns, nullptr};
     if constexpr (kCodes) {
-      quantize(source, a.rows, columns, a.four_bits, a.codes, a.scales);
+      quantize(source, nullptr, a.rows, columns, a.four_bits, a.codes, a.scales);
       grid_barrier(a.arrivals, expected);
       inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
     }
@@ -154,9 +154,10 @@ __global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant
   Inputs inputs{reinterpret_cast<const uint8_t*>(a.normed), a.scales, a.hidden_stride, a.row};
   if constexpr (Format::kAct == Act::s8) {
     unsigned expected = 0;
-    quantize(a.normed, kStepRows, a.hidden_stride, false, a.codes, a.scales);
+    quantize(a.normed, a.row, a.rows, a.hidden_stride, false, a.codes, a.scales);
     grid_barrier(a.arrivals, expected);
     inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
+    inputs.row = nullptr;  // codes and scales lie in order
   }
   int turn = 0;
   multiply<Format, kTokenTiles>(

@@ -347,6 +347,25 @@ TEST_CASE("rows of a batch equal rows alone") {
   }
 }
 
+TEST_CASE("the logits of last rows alone equal those among all rows") {
+  NEEDS_GPU();
+  for (const Case& c : all_cases()) {
+    const RandomModel random(c.spec);
+    const auto model = build(random, {&c.precision, 1});
+    CAPTURE(std::string(name_of(c.precision)));
+    CAPTURE(c.spec.seed);
+    std::mt19937 source(23);
+    const Tokens first = random_tokens(9, source), second = random_tokens(6, source);
+    const std::vector<Rows> batch{{0, 0, first, {}}, {3, 0, second, {}}};
+    const std::vector<Row> all = forward(*model, c.precision, batch);
+    model->forward(c.precision, batch, {LogitRows::last, 1, true, true});
+    for (const std::size_t sequence : {0, 1}) {
+      const Row& want = all[sequence == 0 ? first.size() - 1 : all.size() - 1];
+      CHECK(std::ranges::equal(model->logits(sequence), want.values));
+    }
+  }
+}
+
 TEST_CASE("top-k and log-sum agree with the whole row of logits") {
   NEEDS_GPU();
   const RandomModel random(narrow_spec());
