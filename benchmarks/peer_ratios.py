@@ -1,9 +1,11 @@
-"""Native engine over llama.cpp in the records of `+experiment=cpu_peers`.
+"""Native engine over a peer in the records of `+experiment=cpu_peers` or `gpu_peers`.
 
 python -m benchmarks.peer_ratios RESULTS [--out FILE]
 
-Each pair reads the same 4-bit weights, or 16-bit ones made from them. The ratios of throughput are
-paired by block and their intervals simultaneous, as for every comparison (docs/statistics.md).
+Each pair reads the same 4-bit weights, or 16-bit ones made from them; on a GPU, synthetic weights
+of the same shape. The ratios of throughput are paired by block and their intervals simultaneous, as
+for every comparison (docs/statistics.md). GB/s are the weights' bytes, once a forward, of plain
+methods.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from benchmarks.engines import in_words
 from harness.comparison import Group, Key, read_groups
 from harness.derive import read_trials
 from harness.errors import ConfigError
-from harness.stats import Settings
+from harness.stats import Interval, Settings
 
 PAIRS = (
     ("fp16", "none", "llama_cpp_f16"),
@@ -29,6 +31,10 @@ PAIRS = (
     ("w4a16", "none", "llama_cpp_q4_1"),
     ("w4a8", "none", "llama_cpp_q4_1"),
     ("w4a8", "ngram", "llama_cpp_q4_0"),
+    ("fp16", "none", "vllm_fp16"),
+    ("w4a16", "none", "vllm_w4a16"),
+    ("w4a8", "none", "vllm_w4a16"),
+    ("w4a4", "none", "vllm_w4a16"),
 )
 """Native precision, drafter of both, and the peer's worker."""
 
@@ -60,9 +66,26 @@ def _entries(group: Group) -> list[dict[str, Any]]:
             "native_tokens_s": rates[2 * place].exp().to_json(),
             "peer_tokens_s": rates[2 * place + 1].exp().to_json(),
             "ratio": ratios[place].exp().to_json(),
+            "native_bytes_s": _bytes_s(group, native, rates[2 * place]),
+            "peer_bytes_s": _bytes_s(group, peer, rates[2 * place + 1]),
+            "read_bytes_s": _read_bytes_s(group, native),
         }
         for place, (native, peer) in enumerate(pairs)
     ]
+
+
+def _bytes_s(group: Group, key: Key, rate: Interval) -> float | None:
+    """Weight bytes a second, read once a forward of the whole batch; None with a drafter."""
+    cell = group.cell(key)
+    trial = next(iter(group.trials[key].values()))
+    if cell["drafter"]["kind"] != "none" or trial.bytes_per_token is None:
+        return None
+    return float(rate.exp().to_json()["mean"]) / int(cell["batch_size"]) * trial.bytes_per_token
+
+
+def _read_bytes_s(group: Group, key: Key) -> float | None:
+    """The read bandwidth that the worker measured when it loaded."""
+    return next(iter(group.trials[key].values())).bandwidth
 
 
 def _key(group: Group, worker: str, drafter: str, precision: str | None = None) -> Key | None:
@@ -76,6 +99,14 @@ def _key(group: Group, worker: str, drafter: str, precision: str | None = None) 
         ):
             return key
     return None
+
+
+def _gigabytes(entry: Mapping[str, Any], side: str) -> str:
+    """GB/s, and their share of the native engine's read bandwidth where that is known."""
+    bytes_s, read = entry[f"{side}_bytes_s"], entry["read_bytes_s"]
+    if bytes_s is None:
+        return "-"
+    return f"{bytes_s / 1e9:.0f}" + (f" ({bytes_s / read:.2f})" if read else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,13 +125,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-    print("| group | native | tok/s | llama.cpp | tok/s | ratio |\n|" + " --- |" * 6)
+    print("| group | native | tok/s | GB/s | peer | tok/s | GB/s | ratio |\n|" + " --- |" * 8)
     for entry in entries:
-        native, peer = (in_words(entry[f"{side}_tokens_s"], 0) for side in ("native", "peer"))
-        print(
-            f"| {entry['group']} | {entry['native']} | {native} | {entry['peer']} | {peer} "
-            f"| {in_words(entry['ratio'])} |"
-        )
+        columns = [
+            f"{entry[side]} | {in_words(entry[f'{side}_tokens_s'], 0)} | {_gigabytes(entry, side)}"
+            for side in ("native", "peer")
+        ]
+        print(f"| {entry['group']} | {' | '.join(columns)} | {in_words(entry['ratio'])} |")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,16 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
+def read_group(results: Path, precision: str) -> dict[str, Any]:
+    """A record of the plain method at `precision`."""
+    records = (json.loads(path.read_text()) for path in results.glob("records/*/*/*.json"))
+    return next(
+        record
+        for record in records
+        if record["cell"]["precision"] == precision and record["cell"]["drafter"]["kind"] == "none"
+    )
+
+
 def test_a_pair_is_compared_where_both_were_measured(results: Path) -> None:
     (entry,) = compare(results)
     assert (entry["native"], entry["peer"]) == ("w4a8", "w4a16")
@@ -32,6 +43,11 @@ def test_a_pair_is_compared_where_both_were_measured(results: Path) -> None:
     assert entry["ratio"]["ci_low"] <= 1.25 <= entry["ratio"]["ci_high"]
     quotient = entry["native_tokens_s"]["mean"] / entry["peer_tokens_s"]["mean"]
     assert entry["ratio"]["mean"] == pytest.approx(quotient)
+    # Batch 1: a token is a forward, which reads the weights of the records' proof once.
+    cell = read_group(results, "w4a8")
+    bytes_s = entry["native_tokens_s"]["mean"] * cell["proof"]["bytes_per_token"]
+    assert entry["native_bytes_s"] == pytest.approx(bytes_s)
+    assert entry["read_bytes_s"] == cell["bandwidth"]["read_bytes_s"]
 
 
 def test_the_command_prints_and_stores_the_figures(
