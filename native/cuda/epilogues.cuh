@@ -53,6 +53,23 @@ __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* 
   }
 }
 
+// Leaves the residual stream behind a layer where it is wanted (`own`: this tile's, as the same
+// lanes have just added to it).
+__device__ __forceinline__ void keep_residual(const StepArgs& a, int layer, int tile, int t,
+                                              const float (*own)[kTileRows]) {
+  float* out = a.kept[layer];
+  if (out == nullptr) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = t * 8 + lane % 4 * 2 + i;
+    if (token >= a.rows) continue;
+    float* to = out + static_cast<size_t>(token) * a.hidden + tile * kTileRows + lane / 4;
+    to[0] = own[token][lane / 4];
+    to[8] = own[token][lane / 4 + 8];
+  }
+}
+
 // Rotates queries and keys, and writes keys and values to the cache. A tile lies within one head.
 __device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const TileSums& sums,
                                           int tile, int t, const StepMemory& memory) {

@@ -243,6 +243,8 @@ void CudaModel::pass(Precision precision, const WeightSet& weights,
   a.epsilon = shape_.norm_epsilon;
   a.row = device->row;
   a.group = device->group;
+  a.first = normed_.as<uint16_t>();
+  a.first_stride = a.hidden_stride;
   a.rotary = rotary_.as<float2>();
   a.residual = residual_.as<float>();
   a.squares = squares_.as<float>();

@@ -107,9 +107,13 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
       }
       grid_barrier(a.arrivals, expected);
     }
-    const uint16_t* source = kind == kO ? a.attention : kind == kDown ? a.mlp : a.normed;
+    const uint16_t* source = kind == kO      ? a.attention
+                             : kind == kDown ? a.mlp
+                             : phase == 0    ? a.first
+                                             : a.normed;
     const int columns = kind == kO      ? a.attention_stride
                         : kind == kDown ? a.intermediate_stride
+                        : phase == 0    ? a.first_stride
                                         : a.hidden_stride;
     Inputs inputs{reinterpret_cast<const uint8_t*>(source), a.scales, columns, nullptr};
     if constexpr (kCodes) {
@@ -136,6 +140,9 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
             const bool last = kind == kDown && layer == a.layers - 1;
             add_to_residual(a, memory.norm[index], last ? a.head_bf16 : kBf16, sums, tile, t,
                             memory.residual[index]);
+            if (kind == kDown && a.kept != nullptr) {
+              keep_residual(a, layer, tile, t, memory.residual[index]);
+            }
           }
         });
     copies_done();

@@ -51,6 +51,10 @@ struct StepArgs {
   float epsilon;
   const StepRow* row;
   const RowGroup* group;
+  const uint16_t* first;  // what the first product takes, in rows of `first_stride` columns
+  int first_stride;
+  float* const* kept;     // [layer]: where the residual stream behind it goes, [row][hidden], or
+                          // null; the table is null where no layer keeps it
   const float2* rotary;   // [position][pair]: cosine, sine
   const float* residual;  // [row][hidden]: the embedding
   float* squares;         // [row][hidden / 16]: sums of squares of the residual stream
