@@ -78,19 +78,8 @@ RopeScaling rope_scaling_of(const json& metadata) {
 
 HeadTarget target_of(const json& metadata) {
   const json& entry = field(metadata, "target");
-  if (!entry.is_object()) throw std::invalid_argument("'target' is not an object");
-  HeadTarget target;
+  HeadTarget target = head_target_of(entry);
   target.content_hash = text_field(entry, "content_hash");
-  target.hidden = integer_field(entry, "hidden_size", 1, kMaxPackedDimension);
-  target.layers = integer_field(entry, "num_layers", 1, kMaxLayers);
-  const json& taps = field(entry, "taps");
-  if (!taps.is_array() || taps.empty() || taps.size() > kMaxTaps) {
-    throw std::invalid_argument("'taps' is not a list of 1 to " + std::to_string(kMaxTaps) +
-                                " hidden states");
-  }
-  for (const json& tap : taps) {
-    target.taps.push_back(checked_integer(tap, "taps", 0, target.layers + 1));
-  }
   return target;
 }
 
@@ -123,21 +112,6 @@ int reduced_rows(const json& described) {
     return described_tensor("draft_tokens", described).rows;
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(std::string("tensor 'draft_tokens': ") + error.what());
-  }
-}
-
-void check_draft_head(const PackedMetadata& head) {
-  const ModelShape& shape = head.shape;
-  if (shape.tied_head) throw std::invalid_argument("'tied_head' is true for a draft head");
-  if (head.architecture == Architecture::eagle2 && shape.feature_width != shape.hidden) {
-    throw std::invalid_argument(
-        "an eagle2 head takes one tap of a target as wide as itself, not features of width " +
-        std::to_string(shape.feature_width) + " beside 'hidden_size' " +
-        std::to_string(shape.hidden));
-  }
-  // The widths tell the target's features from the head's own.
-  if (head.architecture == Architecture::eagle3 && shape.feature_width == shape.hidden) {
-    throw std::invalid_argument("the target's features are as wide as the eagle3 head's own");
   }
 }
 
@@ -180,6 +154,37 @@ ModelShape shape_of(const json& metadata) {
     throw std::invalid_argument("'intermediate_size' is not a multiple of 16");
   }
   return shape;
+}
+
+HeadTarget head_target_of(const json& entry) {
+  if (!entry.is_object()) throw std::invalid_argument("'target' is not an object");
+  HeadTarget target;
+  target.hidden = integer_field(entry, "hidden_size", 1, kMaxPackedDimension);
+  target.layers = integer_field(entry, "num_layers", 1, kMaxLayers);
+  const json& taps = field(entry, "taps");
+  if (!taps.is_array() || taps.empty() || taps.size() > kMaxTaps) {
+    throw std::invalid_argument("'taps' is not a list of 1 to " + std::to_string(kMaxTaps) +
+                                " hidden states");
+  }
+  for (const json& tap : taps) {
+    target.taps.push_back(checked_integer(tap, "taps", 0, target.layers + 1));
+  }
+  return target;
+}
+
+void check_draft_head(const PackedMetadata& head) {
+  const ModelShape& shape = head.shape;
+  if (shape.tied_head) throw std::invalid_argument("'tied_head' is true for a draft head");
+  if (head.architecture == Architecture::eagle2 && shape.feature_width != shape.hidden) {
+    throw std::invalid_argument(
+        "an eagle2 head takes one tap of a target as wide as itself, not features of width " +
+        std::to_string(shape.feature_width) + " beside 'hidden_size' " +
+        std::to_string(shape.hidden));
+  }
+  // The widths tell the target's features from the head's own.
+  if (head.architecture == Architecture::eagle3 && shape.feature_width == shape.hidden) {
+    throw std::invalid_argument("the target's features are as wide as the eagle3 head's own");
+  }
 }
 
 PackedMetadata metadata_of(const json& metadata) {

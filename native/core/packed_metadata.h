@@ -47,6 +47,10 @@ struct PackedMetadata {
 
 // The keys of the shape alone; `feature_width` stays 0.
 ModelShape shape_of(const nlohmann::json& metadata);
+// Width, depth and taps of a head's target, without its `content_hash`.
+HeadTarget head_target_of(const nlohmann::json& entry);
+// Whether a draft head's shape and target go together.
+void check_draft_head(const PackedMetadata& head);
 PackedMetadata metadata_of(const nlohmann::json& metadata);
 
 // A tensor that a model has or may have.

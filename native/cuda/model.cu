@@ -2,36 +2,32 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <cstdio>
-#include <map>
 #include <optional>
 #include <stdexcept>
 
+#include "core/draft_head.h"
 #include "core/errors.h"
-#include "core/rotary.h"
 #include "cuda/cache.h"
 #include "cuda/device_time.h"
+#include "cuda/head_input.h"
 #include "cuda/memory.h"
 #include "cuda/model_results.h"
 #include "cuda/model_weights.h"
 #include "cuda/served.h"
 #include "cuda/step.h"
+#include "cuda/step_buffers.h"
+#include "cuda/taps.h"
 
 namespace specquant::cuda {
 namespace {
 
 using core::Error;
 using core::ErrorType;
-using core::TensorKind;
-
-// Columns of a row of activations: whole stages of weights, zeros behind the last.
-int padded(int columns) { return (columns + 127) / 128 * 128; }
 
 class CudaModel final : public Model {
  public:
-  CudaModel(const core::PackedFile* file, const core::SyntheticModel& synthetic,
-            std::span<const Precision> precisions, int max_batch, int max_context);
+  CudaModel(const ModelOrigin& origin, std::span<const Precision> precisions, int max_batch,
+            int max_context);
   ~CudaModel() override {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
@@ -45,6 +41,8 @@ class CudaModel final : public Model {
   std::span<const TopEntry> top(std::size_t row) const override { return results_->top(row); }
   float log_sum(std::size_t row) const override { return results_->log_sum(row); }
   std::span<const float> logits(std::size_t row) const override { return results_->logits(row); }
+  std::span<const float> features(std::size_t row) const override { return taps_->row(row); }
+  std::span<const int32_t> draft_tokens() const override { return results_->draft_tokens(); }
   void compact(int slot, int base, std::span<const int> path) override;
   std::shared_ptr<const void> save(int slot, int length) const override;
   void restore(int slot, const std::shared_ptr<const void>& saved) override;
@@ -55,10 +53,11 @@ class CudaModel final : public Model {
   }
 
  private:
-  // A row on its way, and the sequence that it belongs to.
+  // A row on its way, the sequence that it belongs to, and a draft head's feature.
   struct PlacedRow {
     StepRow row;
     int sequence, logit_row;
+    std::span<const float> feature;
   };
   // What a pass sends to the device in one copy.
   struct Upload {
@@ -67,10 +66,13 @@ class CudaModel final : public Model {
     int32_t logit_row[kStepRows];
   };
 
-  void make_buffers(const core::RopeScaling& scaling);
   void check_slot(int slot, int length) const;
   void collect(std::span<const Rows> batch, LogitRows wanted);
-  void pass(Precision precision, const WeightSet& set, std::span<const PlacedRow> rows);
+  void pass(Precision precision, const WeightSet& set, std::size_t first, std::size_t count);
+  // Sends the rows to the device and returns how many have logits.
+  int send(std::span<const PlacedRow> rows, StepArgs& a);
+  void start_stream(Precision precision, const WeightSet& set, std::span<const PlacedRow> rows,
+                    StepArgs& a);
 
   const ModelShape shape_;
   const int max_batch_, max_context_;
@@ -80,21 +82,24 @@ class CudaModel final : public Model {
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<ModelResults> results_;
   std::unique_ptr<KvCache> cache_;
-  DeviceBuffer rotary_, upload_, residual_, squares_, normed_, query_, attention_, mlp_, codes_,
-      scales_;
-  DeviceBuffer arrivals_;
+  std::unique_ptr<TapResults> taps_;
+  std::unique_ptr<HeadInput> head_input_;  // of a draft head
+  std::unique_ptr<StepBuffers> buffers_;
+  DeviceBuffer upload_, arrivals_;
   PinnedBuffer upload_host_;
   std::optional<DeviceTime> time_;  // where it was asked for
 
   std::vector<PlacedRow> rows_;
+  std::vector<std::span<const float>> features_;  // of a pass
   std::size_t logit_rows_ = 0;
 };
 
-CudaModel::CudaModel(const core::PackedFile* file, const core::SyntheticModel& synthetic,
-                     std::span<const Precision> precisions, int max_batch, int max_context)
-    : shape_(file != nullptr ? file->shape() : synthetic.shape),
-      max_batch_(max_batch),
-      max_context_(max_context) {
+// Counters of the grid's barriers in a pass, each zero at its start.
+enum Arrivals { kOfLayers, kOfHead, kOfFeatures, kArrivals };
+
+CudaModel::CudaModel(const ModelOrigin& origin, std::span<const Precision> precisions,
+                     int max_batch, int max_context)
+    : shape_(origin.shape()), max_batch_(max_batch), max_context_(max_context) {
   if (max_batch < 1 || max_context < 1) {
     throw Error(ErrorType::bad_request, "max_batch and max_context must be at least 1.");
   }
@@ -102,52 +107,22 @@ CudaModel::CudaModel(const core::PackedFile* file, const core::SyntheticModel& s
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
   blocks_ = properties.multiProcessorCount;
-  if (file != nullptr) {
-    check_served(*file, blocks_);
-  } else {
-    check_served(synthetic.name, shape_, blocks_);
-  }
+  check_served(origin, blocks_);
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
-  weights_ = std::make_unique<ModelWeights>(file, synthetic);
+  weights_ = std::make_unique<ModelWeights>(origin);
   for (const Precision precision : precisions) weights_->add(precision);
   cache_ = std::make_unique<KvCache>(shape_, max_batch, max_context);
-  results_ = std::make_unique<ModelResults>(shape_.vocabulary);
-  make_buffers(file != nullptr ? file->metadata().rope_scaling : core::RopeScaling{});
-  check(cudaDeviceSynchronize(), "loading the model");
-}
-
-void CudaModel::make_buffers(const core::RopeScaling& scaling) {
-  const char* what = "buffers";
-  const std::size_t floats = kStepRows * sizeof(float);
-  const std::size_t width = static_cast<std::size_t>(shape_.heads) * shape_.head_dim;
-  residual_ = DeviceBuffer(floats * shape_.hidden, what);
-  squares_ = DeviceBuffer(floats * (shape_.hidden / kTileRows), what);
-  const std::size_t halves = kStepRows * sizeof(uint16_t);
-  normed_ = DeviceBuffer(halves * padded(shape_.hidden), what);
-  query_ = DeviceBuffer(halves * width, what);
-  attention_ = DeviceBuffer(halves * padded(static_cast<int>(width)), what);
-  mlp_ = DeviceBuffer(halves * padded(shape_.intermediate), what);
-  const std::size_t widest =
-      padded(std::max({shape_.hidden, static_cast<int>(width), shape_.intermediate}));
-  codes_ = DeviceBuffer(kStepRows * widest, what);
-  scales_ = DeviceBuffer(floats * (widest / 32), what);
-  arrivals_ = DeviceBuffer(2 * sizeof(unsigned), what);  // of the layers, of the head
-  upload_ = DeviceBuffer(sizeof(Upload), what);
-  upload_host_ = PinnedBuffer(sizeof(Upload));
-  const auto pairs = static_cast<std::size_t>(shape_.head_dim / 2);
-  const std::vector<double> frequencies =
-      core::rotary_frequencies(shape_.head_dim, shape_.rope_theta, scaling);
-  std::vector<float2> rotary(pairs * max_context_);
-  for (int position = 0; position < max_context_; ++position) {
-    for (std::size_t pair = 0; pair < pairs; ++pair) {
-      const double angle = position * frequencies[pair];
-      rotary[position * pairs + pair] = {static_cast<float>(std::cos(angle)),
-                                         static_cast<float>(std::sin(angle))};
-    }
+  results_ = std::make_unique<ModelResults>(weights_->head_rows(), origin.draft_tokens());
+  taps_ = std::make_unique<TapResults>(shape_, weights_->final_norm());
+  if (core::is_draft_head(origin.architecture())) {
+    head_input_ = std::make_unique<HeadInput>(origin, *weights_);
   }
-  rotary_ = DeviceBuffer(rotary.size() * sizeof(float2), what);
-  check(cudaMemcpy(rotary_.as<void>(), rotary.data(), rotary_.bytes(), cudaMemcpyHostToDevice),
-        what);
+  buffers_ = std::make_unique<StepBuffers>(shape_, head_input_ ? head_input_->widest() : 0,
+                                           max_context, origin.rope_scaling());
+  arrivals_ = DeviceBuffer(kArrivals * sizeof(unsigned), "buffers");
+  upload_ = DeviceBuffer(sizeof(Upload), "buffers");
+  upload_host_ = PinnedBuffer(sizeof(Upload));
+  check(cudaDeviceSynchronize(), "loading the model");
 }
 
 void CudaModel::collect(std::span<const Rows> batch, LogitRows wanted) {
@@ -170,7 +145,9 @@ void CudaModel::collect(std::span<const Rows> batch, LogitRows wanted) {
       }
       row.position = row.visible - 1;
       const bool take = wanted == LogitRows::all || (wanted == LogitRows::last && i == count - 1);
-      rows_.push_back({row, static_cast<int>(s), take ? logit_row++ : -1});
+      const std::size_t width = sequence.features.size() / sequence.tokens.size();
+      rows_.push_back({row, static_cast<int>(s), take ? logit_row++ : -1,
+                       sequence.features.subspan(static_cast<std::size_t>(i) * width, width)});
     }
   }
   logit_rows_ = static_cast<std::size_t>(logit_row);
@@ -179,29 +156,75 @@ void CudaModel::collect(std::span<const Rows> batch, LogitRows wanted) {
 void CudaModel::forward(Precision precision, std::span<const Rows> batch, const Want& want) {
   const WeightSet& weights = weights_->set(precision);
   validate(batch, max_batch_, max_context_, shape_.vocabulary);
-  if (!want.taps.empty()) {
-    throw std::invalid_argument("The CUDA engine leaves no hidden states (taps) yet.");
-  }
-  if (want.top_k < 0 || want.top_k > shape_.vocabulary) {
+  validate_features(batch, shape_);
+  validate_taps(want.taps, shape_.layers);
+  if (want.top_k < 0 || want.top_k > weights_->head_rows()) {
     throw std::invalid_argument("top_k must be between 0 and the vocabulary's " +
-                                std::to_string(shape_.vocabulary) + ".");
+                                std::to_string(weights_->head_rows()) + ".");
   }
   collect(batch, want.rows);
   results_->start(logit_rows_, want);
-  const std::span<const PlacedRow> rows(rows_);
-  const auto most =
-      static_cast<std::size_t>(std::min(weights.layer_launchers.rows, weights.head_launchers.rows));
-  for (std::size_t first = 0; first < rows.size(); first += most) {
-    pass(precision, weights, rows.subspan(first, std::min(most, rows.size() - first)));
+  taps_->start(rows_.size(), want.taps, stream_);
+  int most = std::min(weights.layer_launchers.rows, weights.head_launchers.rows);
+  if (head_input_) most = std::min(most, weights.fc_launchers.rows);
+  const auto step = static_cast<std::size_t>(most);
+  for (std::size_t first = 0; first < rows_.size(); first += step) {
+    pass(precision, weights, first, std::min(step, rows_.size() - first));
   }
 }
 
-void CudaModel::pass(Precision precision, const WeightSet& weights,
-                     std::span<const PlacedRow> rows) {
+void CudaModel::pass(Precision precision, const WeightSet& weights, std::size_t first,
+                     std::size_t count) {
+  const auto rows = std::span<const PlacedRow>(rows_).subspan(first, count);
   check(cudaStreamSynchronize(stream_), "a forward pass");  // the pinned buffers are free
+  StepArgs a{};
+  buffers_->describe(a);
+  a.weights = weights.table.as<const uint8_t*>();
+  a.norms = weights_->norms();
+  for (int kind = 0; kind < kMatrixKinds; ++kind) a.shapes[kind] = weights.layers[kind]->shape;
+  a.max_positions = cache_->positions();
+  a.rows = static_cast<int>(count);
+  a.four_bits = precision == Precision::w4a4;
+  a.head_bf16 = weights.head->format == WeightFormat::bf16;
+  a.keys = cache_->keys();
+  a.values = cache_->values();
+  a.arrivals = arrivals_.as<unsigned>() + kOfLayers;
+  a.kept = taps_->kept();
+  const int logit_rows = send(rows, a);
+  if (time_) time_->begin(stream_);
+  start_stream(precision, weights, rows, a);
+  check(weights.layer_launchers.step(a, blocks_, stream_), "the layers' kernel");
+  taps_->take(first, a.rows, buffers_->residual(), stream_);
+  if (logit_rows == 0) {
+    check(cudaStreamSynchronize(stream_), "a forward pass");
+    return;
+  }
+
+  HeadArgs h{};
+  h.weights = weights.head->data.as<uint8_t>();
+  h.shape = weights.head->shape;
+  h.vocabulary = weights_->head_rows();
+  h.hidden = shape_.hidden;
+  h.rows = logit_rows;
+  h.epsilon = shape_.norm_epsilon;
+  h.hidden_stride = a.hidden_stride;
+  h.row = upload_.as<Upload>()->logit_row;
+  h.normed = a.normed;
+  h.squares = weights_->final_norm() != nullptr ? a.squares : head_input_->unit_squares();
+  h.codes = a.codes;
+  h.scales = a.scales;
+  h.logits = results_->device_logits();
+  h.arrivals = arrivals_.as<unsigned>() + kOfHead;
+  check(weights.head_launchers.head(h, blocks_, stream_), "the head's kernel");
+  const auto* first_logit =
+      &*std::ranges::find_if(rows, [](const PlacedRow& row) { return row.logit_row >= 0; });
+  results_->take(first_logit->logit_row, logit_rows, stream_, time_ ? &*time_ : nullptr);
+}
+
+int CudaModel::send(std::span<const PlacedRow> rows, StepArgs& a) {
   auto& upload = *upload_host_.as<Upload>();
   const int together = kQueries / (shape_.heads / shape_.kv_heads);
-  int groups = 0, logit_rows = 0, first_logit = -1;
+  int groups = 0, logit_rows = 0;
   for (int i = 0; i < static_cast<int>(rows.size()); ++i) {
     const PlacedRow& placed = rows[static_cast<std::size_t>(i)];
     upload.row[i] = placed.row;
@@ -212,78 +235,30 @@ void CudaModel::pass(Precision precision, const WeightSet& weights,
     } else {
       upload.group[groups++] = {i, 1};
     }
-    if (placed.logit_row >= 0) {
-      if (first_logit < 0) first_logit = placed.logit_row;
-      upload.logit_row[logit_rows++] = i;
-    }
+    if (placed.logit_row >= 0) upload.logit_row[logit_rows++] = i;
   }
   check(
       cudaMemcpyAsync(upload_.as<void>(), &upload, sizeof upload, cudaMemcpyHostToDevice, stream_),
       "a forward pass");
   check(cudaMemsetAsync(arrivals_.as<void>(), 0, arrivals_.bytes(), stream_), "a forward pass");
-  auto* device = upload_.as<Upload>();
-  StepArgs a{};
-  a.weights = weights.table.as<const uint8_t*>();
-  a.norms = weights_->norms();
-  for (int kind = 0; kind < kMatrixKinds; ++kind) a.shapes[kind] = weights.layers[kind]->shape;
-  a.layers = shape_.layers;
-  a.hidden = shape_.hidden;
-  a.intermediate = shape_.intermediate;
-  a.heads = shape_.heads;
-  a.kv_heads = shape_.kv_heads;
-  a.head_dim = shape_.head_dim;
-  a.max_positions = cache_->positions();
-  a.rows = static_cast<int>(rows.size());
   a.groups = groups;
-  a.hidden_stride = padded(shape_.hidden);
-  a.attention_stride = padded(shape_.heads * shape_.head_dim);
-  a.intermediate_stride = padded(shape_.intermediate);
-  a.four_bits = precision == Precision::w4a4;
-  a.head_bf16 = weights.head->format == WeightFormat::bf16;
-  a.epsilon = shape_.norm_epsilon;
-  a.row = device->row;
-  a.group = device->group;
-  a.first = normed_.as<uint16_t>();
-  a.first_stride = a.hidden_stride;
-  a.rotary = rotary_.as<float2>();
-  a.residual = residual_.as<float>();
-  a.squares = squares_.as<float>();
-  a.normed = normed_.as<uint16_t>();
-  a.query = query_.as<__half>();
-  a.attention = attention_.as<uint16_t>();
-  a.mlp = mlp_.as<uint16_t>();
-  a.codes = codes_.as<int8_t>();
-  a.scales = scales_.as<float>();
-  a.keys = cache_->keys();
-  a.values = cache_->values();
-  a.arrivals = arrivals_.as<unsigned>();
-  check(launch_embed(*weights.embedding, a.rows, a.norms, precision == Precision::bf16, a,
-                     residual_.as<float>(), stream_),
-        "the embedding");
-  if (time_) time_->begin(stream_);
-  check(weights.layer_launchers.step(a, blocks_, stream_), "the layers' kernel");
-  if (logit_rows == 0) {
-    check(cudaStreamSynchronize(stream_), "a forward pass");
+  a.row = upload_.as<Upload>()->row;
+  a.group = upload_.as<Upload>()->group;
+  return logit_rows;
+}
+
+void CudaModel::start_stream(Precision precision, const WeightSet& weights,
+                             std::span<const PlacedRow> rows, StepArgs& a) {
+  const bool bf16 = precision == Precision::bf16;
+  if (!head_input_) {
+    check(launch_embed(*weights.embedding, a.rows, a.norms, bf16, a, buffers_->residual(), stream_),
+          "the embedding");
     return;
   }
-
-  HeadArgs h{};
-  h.weights = weights.head->data.as<uint8_t>();
-  h.shape = weights.head->shape;
-  h.vocabulary = shape_.vocabulary;
-  h.hidden = shape_.hidden;
-  h.rows = logit_rows;
-  h.epsilon = shape_.norm_epsilon;
-  h.hidden_stride = a.hidden_stride;
-  h.row = device->logit_row;
-  h.normed = a.normed;
-  h.squares = a.squares;
-  h.codes = a.codes;
-  h.scales = a.scales;
-  h.logits = results_->device_logits();
-  h.arrivals = arrivals_.as<unsigned>() + 1;
-  check(weights.head_launchers.head(h, blocks_, stream_), "the head's kernel");
-  results_->take(first_logit, logit_rows, stream_, time_ ? &*time_ : nullptr);
+  features_.clear();
+  for (const PlacedRow& row : rows) features_.push_back(row.feature);
+  head_input_->start(features_, weights, bf16, blocks_, arrivals_.as<unsigned>() + kOfFeatures,
+                     buffers_->residual(), a, stream_);
 }
 
 void CudaModel::check_slot(int slot, int length) const {
@@ -323,15 +298,17 @@ void CudaModel::restore(int slot, const std::shared_ptr<const void>& saved) {
 
 std::unique_ptr<Model> make_cuda_model(const core::PackedFile& file,
                                        std::span<const Precision> precisions, int max_batch,
-                                       int max_context) {
-  return std::make_unique<CudaModel>(&file, core::SyntheticModel{}, precisions, max_batch,
+                                       int max_context, const core::PackedFile* target) {
+  if (target != nullptr) core::check_target(file, *target);
+  return std::make_unique<CudaModel>(ModelOrigin{&file, target}, precisions, max_batch,
                                      max_context);
 }
 
 std::unique_ptr<Model> make_cuda_model(const core::SyntheticModel& synthetic,
                                        std::span<const Precision> precisions, int max_batch,
                                        int max_context) {
-  return std::make_unique<CudaModel>(nullptr, synthetic, precisions, max_batch, max_context);
+  return std::make_unique<CudaModel>(ModelOrigin{nullptr, nullptr, synthetic}, precisions,
+                                     max_batch, max_context);
 }
 
 double device_seconds(Model& model) { return dynamic_cast<CudaModel&>(model).device_seconds(); }

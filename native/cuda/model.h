@@ -1,4 +1,4 @@
-// A Llama model on an NVIDIA GPU: specquant::Model over a packed file or a seed.
+// A Llama model or draft head on an NVIDIA GPU: specquant::Model over a packed file or a seed.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,14 @@ namespace specquant::cuda {
 ModelShape synthetic_shape(const std::string& name);
 
 // The residual stream and all sums are f32, the KV cache f16. The logits of a row are bitwise the
-// same for any number of rows and sequences beside it. Throws core::Error that says what to change:
-// `out_of_memory`, `device`, `unsupported` for a precision that the file does not serve, `model`
-// for a shape that the kernels cannot run, `bad_request` for sizes below 1.
+// same for any number of rows and sequences beside it. The file must outlive the model, and so must
+// `target`, which a draft head needs: the model that it was trained for. Throws core::Error that
+// says what to change: `out_of_memory`, `device`, `unsupported` for a precision that the file does
+// not serve, `model` for a shape that the kernels cannot run, a draft head without its target or
+// with another, `bad_request` for sizes below 1.
 std::unique_ptr<Model> make_cuda_model(const core::PackedFile& file,
                                        std::span<const Precision> precisions, int max_batch,
-                                       int max_context);
+                                       int max_context, const core::PackedFile* target = nullptr);
 // Weights drawn from the seed on the device: 4-bit groups of 128, head and embedding 16 bits.
 std::unique_ptr<Model> make_cuda_model(const core::SyntheticModel& synthetic,
                                        std::span<const Precision> precisions, int max_batch,

@@ -13,7 +13,10 @@ namespace specquant::cuda {
 
 class ModelResults {
  public:
-  explicit ModelResults(int vocabulary);
+  // `draft_tokens` is the token of each entry of a row, rising; empty where entry i is token i.
+  ModelResults(int entries, std::vector<int32_t> draft_tokens);
+
+  std::span<const int32_t> draft_tokens() const { return draft_tokens_; }
 
   float* device_logits() const { return device_logits_.as<float>(); }  // of a pass
 
@@ -29,9 +32,12 @@ class ModelResults {
   std::span<const float> logits(std::size_t row) const;
 
  private:
-  const int vocabulary_;
+  const int row_entries_;
+  const std::vector<int32_t> draft_tokens_;
   DeviceBuffer device_logits_, entries_, sums_, top_device_, log_sums_device_;
   PinnedBuffer top_host_, log_sums_host_;
+
+  void pick(const std::vector<float>& whole, std::size_t first, int count);
 
   Want want_;
   std::vector<TopEntry> top_;

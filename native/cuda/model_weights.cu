@@ -19,8 +19,9 @@ bool integer_inputs(Precision precision) {
   return precision == Precision::w8a8 || precision == Precision::w4a8 ||
          precision == Precision::w4a4;
 }
-// The head is where a rounding error reaches the logits directly, so w4a4 gives it 16 bits.
-bool integer_head(Precision precision, WeightFormat format) {
+// Products outside the layers. The head is where a rounding error reaches the logits directly, so
+// w4a4 gives it 16 bits, and likewise the product that brings features into a draft head.
+bool integer_outer(Precision precision, WeightFormat format) {
   const bool floats = format == WeightFormat::f16 || format == WeightFormat::bf16;
   return !floats && (precision == Precision::w8a8 || precision == Precision::w4a8);
 }
@@ -55,14 +56,16 @@ std::string kernel_name(WeightFormat format, bool integers) {
 
 }  // namespace
 
-ModelWeights::ModelWeights(const core::PackedFile* file, const core::SyntheticModel& synthetic)
-    : file_(file),
-      shape_(file != nullptr ? file->shape() : synthetic.shape),
-      seed_(synthetic.seed) {
-  place_norms();
+ModelWeights::ModelWeights(const ModelOrigin& origin)
+    : origin_(origin),
+      shape_(origin.shape()),
+      draft_tokens_(origin.draft_tokens()),
+      head_rows_(draft_tokens_.empty() ? shape_.vocabulary
+                                       : static_cast<int>(draft_tokens_.size())) {
+  place_vectors();
 }
 
-void ModelWeights::place_norms() {
+void ModelWeights::place_vectors() {
   std::vector<std::string> names;
   for (int layer = 0; layer < shape_.layers; ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
@@ -70,25 +73,32 @@ void ModelWeights::place_norms() {
     names.push_back(prefix + "mlp_norm");
   }
   names.emplace_back("final_norm");
+  names.emplace_back("embed_norm");
+  names.emplace_back("fc_bias");
   const auto hidden = static_cast<std::size_t>(shape_.hidden);
   std::vector<float> values(names.size() * hidden, 1.0F);
-  for (std::size_t i = 0; file_ != nullptr && i < names.size(); ++i) {
-    std::ranges::copy(file_->tensor(names[i]).floats(), values.data() + i * hidden);
+  for (std::size_t i = 0; origin_.file != nullptr && i < names.size(); ++i) {
+    if (!origin_.has(names[i])) continue;
+    std::ranges::copy(origin_.tensor(names[i])->floats(), values.data() + i * hidden);
   }
   norms_ = DeviceBuffer(values.size() * sizeof(float), "norms");
   check(cudaMemcpy(norms_.as<void>(), values.data(), norms_.bytes(), cudaMemcpyHostToDevice),
         "norms");
 }
 
+const float* ModelWeights::vector(const std::string& tensor, int place) const {
+  return origin_.has(tensor) ? norms() + static_cast<std::size_t>(place) * shape_.hidden : nullptr;
+}
+
 WeightFormat ModelWeights::layer_format(Precision precision) const {
   if (precision == Precision::fp16) return WeightFormat::f16;
   if (precision == Precision::bf16) return WeightFormat::bf16;
   const bool eight = precision == Precision::w8a8;
-  if (file_ == nullptr) return eight ? WeightFormat::affine8 : WeightFormat::affine4_g128;
+  if (origin_.file == nullptr) return eight ? WeightFormat::affine8 : WeightFormat::affine4_g128;
   bool wide = true;  // every group is 128 columns
   for (int layer = 0; layer < shape_.layers; ++layer) {
     for (const char* part : kParts) {
-      const core::TensorView& tensor = file_->layer_tensor(layer, part);
+      const core::TensorView& tensor = origin_.file->layer_tensor(layer, part);
       if (tensor.kind != (eight ? TensorKind::affine8 : TensorKind::affine4)) {
         throw Error(ErrorType::unsupported,
                     "Precision " + std::string(specquant::name_of(precision)) + " needs " +
@@ -104,10 +114,13 @@ WeightFormat ModelWeights::layer_format(Precision precision) const {
   return wide ? WeightFormat::affine4_g128 : WeightFormat::affine4_g32;
 }
 
-WeightFormat ModelWeights::vocabulary_format(Precision precision, const std::string& name) const {
+WeightFormat ModelWeights::outer_format(Precision precision, const std::string& name) const {
   if (precision == Precision::bf16) return WeightFormat::bf16;
-  if (precision == Precision::fp16 || file_ == nullptr) return WeightFormat::f16;
-  const core::TensorView& tensor = file_->tensor(name);
+  if (precision == Precision::fp16) return WeightFormat::f16;
+  if (origin_.file == nullptr) {
+    return name == "feature_fc" ? layer_format(precision) : WeightFormat::f16;
+  }
+  const core::TensorView& tensor = *origin_.tensor(name);
   switch (tensor.kind) {
     case TensorKind::affine4:
       return tensor.group == 128 ? WeightFormat::affine4_g128 : WeightFormat::affine4_g32;
@@ -133,10 +146,11 @@ const DeviceMatrix& ModelWeights::place(const std::string& tensor, int rows, int
   origin.rows = rows;
   origin.columns = columns;
   origin.gate_up = tensor.ends_with("gate_up");
-  if (file_ != nullptr) {
-    origin.tensor = &file_->tensor(tensor);
+  if (origin_.file != nullptr) {
+    origin.tensor = origin_.tensor(tensor);
+    if (tensor == "head" && !origin_.has("head")) origin.taken = draft_tokens_;
   } else {
-    origin.seed = seed_;
+    origin.seed = origin_.synthetic.seed;
     for (const char letter : tensor)
       origin.seed = origin.seed * 1099511628211ULL ^ static_cast<uint8_t>(letter);
   }
@@ -150,7 +164,10 @@ void ModelWeights::add(Precision precision) {
   const int width = shape_.heads * shape_.head_dim;
   const int rows[kMatrixKinds] = {width + 2 * shape_.kv_heads * shape_.head_dim, shape_.hidden,
                                   2 * shape_.intermediate, shape_.hidden};
-  const int columns[kMatrixKinds] = {shape_.hidden, width, shape_.hidden, shape_.intermediate};
+  const bool eagle2 = origin_.architecture() == core::Architecture::eagle2;
+  const bool eagle3 = origin_.architecture() == core::Architecture::eagle3;
+  const int columns[kMatrixKinds] = {eagle3 ? 2 * shape_.hidden : shape_.hidden, width,
+                                     shape_.hidden, shape_.intermediate};
   std::vector<const uint8_t*> table;
   for (int layer = 0; layer < shape_.layers; ++layer) {
     for (int kind = 0; kind < kMatrixKinds; ++kind) {
@@ -160,14 +177,21 @@ void ModelWeights::add(Precision precision) {
     }
   }
   const std::string embedding = shape_.tied_head ? "head" : "embed";
-  set.head = &place("head", shape_.vocabulary, shape_.hidden, vocabulary_format(precision, "head"));
+  set.head = &place("head", head_rows_, shape_.hidden, outer_format(precision, "head"));
   set.embedding =
-      &place(embedding, shape_.vocabulary, shape_.hidden, vocabulary_format(precision, embedding));
+      &place(embedding, shape_.vocabulary, shape_.hidden, outer_format(precision, embedding));
+  if (eagle2 || eagle3) {
+    const char* fc = eagle2 ? "fc" : "feature_fc";
+    set.feature_fc = &place(fc, shape_.hidden, eagle2 ? 2 * shape_.hidden : shape_.feature_width,
+                            outer_format(precision, fc));
+    set.fc_launchers =
+        launchers_for(set.feature_fc->format, integer_outer(precision, set.feature_fc->format));
+  }
   set.table = DeviceBuffer(table.size() * sizeof table[0], "weights");
   check(cudaMemcpy(set.table.as<void>(), table.data(), set.table.bytes(), cudaMemcpyHostToDevice),
         "weights");
   set.layer_launchers = launchers_for(format, integer_inputs(precision));
-  set.head_launchers = launchers_for(set.head->format, integer_head(precision, set.head->format));
+  set.head_launchers = launchers_for(set.head->format, integer_outer(precision, set.head->format));
   sets_.emplace(precision, std::move(set));
 }
 
@@ -196,14 +220,19 @@ Proof ModelWeights::proof(Precision precision) const {
   for (const DeviceMatrix* matrix : weights.layers) {
     proof.bytes_per_token += static_cast<int64_t>(matrix->data.bytes());
   }
-  proof.bytes_per_token += static_cast<int64_t>(weights.head->data.bytes());
+  const auto add = [&](const DeviceMatrix& matrix) {
+    proof.bytes_per_token += static_cast<int64_t>(matrix.data.bytes());
+    const std::string name = kernel_name(matrix.format, integer_outer(precision, matrix.format));
+    if (std::ranges::find(proof.kernels, name) == proof.kernels.end()) {
+      proof.kernels.push_back(name);
+    }
+  };
+  proof.kernels.push_back(kernel_name(weights.layers[0]->format, integers));
+  if (weights.feature_fc != nullptr) add(*weights.feature_fc);
+  add(*weights.head);
   proof.bytes_per_token +=
       static_cast<int64_t>(weights.embedding->data.bytes()) / shape_.vocabulary;
   proof.bytes_per_token += static_cast<int64_t>(norms_.bytes());
-  proof.kernels.push_back(kernel_name(weights.layers[0]->format, integers));
-  const bool integers_of_head = integer_head(precision, weights.head->format);
-  const std::string head = kernel_name(weights.head->format, integers_of_head);
-  if (head != proof.kernels[0]) proof.kernels.push_back(head);
   if (precision == Precision::w4a4) {
     proof.compute_dtype =
         "4-bit codes with an f32 scale and a zero point a group of 32, on INT8 tensor cores (sm_90 "
@@ -213,7 +242,7 @@ Proof ModelWeights::proof(Precision precision) const {
   } else {
     proof.compute_dtype = precision == Precision::bf16 ? "bf16" : "f16";
   }
-  if (integers && !integers_of_head) {
+  if (integers && !integer_outer(precision, weights.head->format)) {
     proof.compute_dtype +=
         weights.head->format == WeightFormat::bf16 ? ", head bf16" : ", head f16";
   }

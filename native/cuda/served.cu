@@ -1,6 +1,7 @@
 #include "cuda/served.h"
 
 #include "core/errors.h"
+#include "core/plain_layers.h"
 #include "cuda/step.h"
 
 namespace specquant::cuda {
@@ -8,7 +9,9 @@ namespace specquant::cuda {
 using core::Error;
 using core::ErrorType;
 
-void check_served(const std::string& name, const ModelShape& shape, int blocks) {
+namespace {
+
+void check_shape(const std::string& name, const ModelShape& shape, int blocks) {
   if (shape.head_dim != 64 && shape.head_dim != 128) {
     throw Error(ErrorType::model, "Model " + name + ": tensor 'layers.0.qkv' has heads of " +
                                       std::to_string(shape.head_dim) +
@@ -33,19 +36,25 @@ void check_served(const std::string& name, const ModelShape& shape, int blocks) 
   }
 }
 
-void check_served(const core::PackedFile& file, int blocks) {
-  const core::PackedMetadata& metadata = file.metadata();
-  const auto refuse = [&](const char* what) {
-    throw Error(ErrorType::model,
-                "Model " + file.name() + " has " + what +
-                    ", which the CUDA engine has no kernel for. Use --device cpu.");
+}  // namespace
+
+void check_served(const ModelOrigin& origin, int blocks) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorType::model, "Model " + origin.name() + what);
   };
-  if (core::is_draft_head(metadata.architecture)) refuse("the layers of a draft head");
-  if (metadata.hadamard_down || metadata.hadamard_o) refuse("an online Hadamard transform");
-  if (file.find_in_layer(0, "qkv_bias") != nullptr) refuse("a bias of q, k and v");
-  if (file.find_in_layer(0, "q_norm") != nullptr) refuse("norms of q and k");
-  if (!file.draft_tokens().empty()) refuse("a reduced vocabulary");
-  check_served(file.name(), file.shape(), blocks);
+  if (origin.file != nullptr) {
+    core::require_plain_layers(*origin.file, "CUDA engine");
+    if (core::is_draft_head(origin.architecture()) && origin.target == nullptr) {
+      refuse(
+          " is a draft head and drafts only beside its target. Name it as a drafter of kind "
+          "'head'.");
+    }
+  }
+  if (origin.architecture() == core::Architecture::eagle3 && origin.shape().layers > 1) {
+    refuse(" is an eagle3 head of " + std::to_string(origin.shape().layers) +
+           " layers; the CUDA engine has kernels for those of one. Use --device cpu.");
+  }
+  check_shape(origin.name(), origin.shape(), blocks);
 }
 
 }  // namespace specquant::cuda

@@ -36,6 +36,7 @@ struct Origin {
   int rows, columns, group;
   bool gate_up;
   uint64_t seed;
+  const int32_t* taken;  // rows of the file; null: all
 };
 
 __device__ uint32_t hash(uint64_t seed, uint32_t row, uint32_t place) {
@@ -49,6 +50,7 @@ __device__ uint32_t hash(uint64_t seed, uint32_t row, uint32_t place) {
 
 // The row of the file that is row `row` of the tiles.
 __device__ int file_row(const Origin& o, int row) {
+  if (o.taken != nullptr) return o.taken[min(row, o.rows - 1)];
   if (!o.gate_up) return row;
   const int unit = row / 16 * 8 + row % 8;
   return unit / 16 * 32 + unit % 16 + (row % 16 < 8 ? 0 : 16);
@@ -296,8 +298,9 @@ DeviceMatrix place_matrix(const MatrixOrigin& from, WeightFormat format, const c
   const size_t stages = static_cast<size_t>(matrix.shape.tiles) * matrix.shape.stages;
   matrix.data = DeviceBuffer(stages * stage_bytes(format), what);
 
-  Origin origin{nullptr, Stored::seed, from.rows, from.columns, 0, from.gate_up, from.seed};
-  DeviceBuffer file;
+  Origin origin{nullptr, Stored::seed, from.rows, from.columns,
+                0,       from.gate_up, from.seed, nullptr};
+  DeviceBuffer file, taken;
   if (from.tensor != nullptr) {
     file = DeviceBuffer(from.tensor->bytes.size(), what);
     check(cudaMemcpy(file.as<void>(), from.tensor->bytes.data(), file.bytes(),
@@ -306,6 +309,12 @@ DeviceMatrix place_matrix(const MatrixOrigin& from, WeightFormat format, const c
     origin.bytes = file.as<uint8_t>();
     origin.stored = stored_kind(from.tensor->kind);
     origin.group = from.tensor->group;
+  }
+  if (!from.taken.empty()) {
+    taken = DeviceBuffer(from.taken.size_bytes(), what);
+    check(cudaMemcpy(taken.as<void>(), from.taken.data(), taken.bytes(), cudaMemcpyHostToDevice),
+          what);
+    origin.taken = taken.as<int32_t>();
   }
   DeviceBuffer too_large(sizeof(int), what);
   const auto blocks = static_cast<unsigned>(stages);

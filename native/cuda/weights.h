@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/packed_file.h"
 #include "cuda/memory.h"
@@ -16,7 +17,8 @@ struct MatrixOrigin {
   const core::TensorView* tensor = nullptr;
   uint64_t seed = 0;
   int rows = 0, columns = 0;
-  bool gate_up = false;  // to be interleaved by eight rows
+  bool gate_up = false;                 // to be interleaved by eight rows
+  std::span<const int32_t> taken = {};  // the rows of the tensor to take; empty: all
 };
 
 struct DeviceMatrix {
@@ -25,6 +27,9 @@ struct DeviceMatrix {
   MatrixShape shape;
   int rows = 0;
 };
+
+// Columns of a row of activations: whole stages of weights, zeros behind the last.
+constexpr int padded_columns(int columns) { return (columns + 127) / 128 * 128; }
 
 int stage_columns(WeightFormat format);
 int stage_bytes(WeightFormat format);

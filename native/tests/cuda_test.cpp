@@ -4,15 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <optional>
-#include <random>
 #include <set>
 #include <stdexcept>
-#include <string>
 
-#include "core/errors.h"
-#include "cuda/model.h"
+#include "tests/cuda_parts.h"
 #include "tests/reference_model.h"
 
 namespace specquant::cuda {
@@ -23,31 +18,15 @@ using cpu::WeightKind;
 using cpu::reference::RandomModel;
 using cpu::reference::RandomModelSpec;
 using cpu::reference::Rounding;
+using test::forward;
+using test::random_tokens;
+using test::Row;
 
 const Want kAllLogits{LogitRows::all, 1, true, true};
 constexpr int kContext = 320;
 constexpr int kSlots = 9;
 
 using Tokens = std::vector<int32_t>;
-
-// Why there is no GPU, or nothing.
-const std::optional<std::string>& missing_gpu() {
-  static const std::optional<std::string> reason = []() -> std::optional<std::string> {
-    try {
-      describe_device();
-      return std::nullopt;
-    } catch (const core::Error& error) {
-      return error.what();
-    }
-  }();
-  return reason;
-}
-
-#define NEEDS_GPU()                       \
-  if (missing_gpu()) {                    \
-    MESSAGE("skipped: ", *missing_gpu()); \
-    return;                               \
-  }
 
 RandomModelSpec spec_of(ModelShape shape, WeightKind layers, WeightKind head, int group,
                         unsigned seed) {
@@ -75,12 +54,6 @@ RandomModelSpec eight_bit_spec() {
   spec.layer_kind = spec.head_kind = WeightKind::affine8;
   spec.group = 32;
   return spec;
-}
-
-Tokens random_tokens(int count, std::mt19937& random, int vocabulary = 300) {
-  Tokens tokens(static_cast<std::size_t>(count));
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocabulary);
-  return tokens;
 }
 
 std::unique_ptr<Model> build(const RandomModel& random, std::span<const Precision> precisions) {
@@ -154,29 +127,6 @@ TEST_CASE("logits of 8- and 4-bit activations follow a reference with the same r
     check_rounded(spec, Precision::w4a4, rounding(A::u4, A::f32), 0.1);
   }
   check_rounded(eight_bit_spec(), Precision::w8a8, rounding(A::i8, A::i8), 0.025);
-}
-
-// What is compared: a row's logits, log-sum and best token, as bits.
-struct Row {
-  std::vector<float> values;
-  bool operator==(const Row& other) const {
-    return values.size() == other.values.size() &&
-           std::memcmp(values.data(), other.values.data(), values.size() * sizeof(float)) == 0;
-  }
-};
-
-std::vector<Row> forward(Model& model, Precision precision, const std::vector<Rows>& batch) {
-  model.forward(precision, batch, kAllLogits);
-  std::size_t count = 0;
-  for (const Rows& rows : batch) count += rows.tokens.size();
-  std::vector<Row> out;
-  for (std::size_t row = 0; row < count; ++row) {
-    const auto logits = model.logits(row);
-    out.push_back({{logits.begin(), logits.end()}});
-    out.back().values.push_back(model.log_sum(row));
-    out.back().values.push_back(static_cast<float>(model.top(row)[0].token));
-  }
-  return out;
 }
 
 std::vector<Row> one_by_one(Model& model, Precision precision, int slot, const Tokens& tokens) {
@@ -412,7 +362,7 @@ TEST_CASE("bad requests are refused before anything is written") {
                   std::invalid_argument);
   const Precision eight[] = {Precision::w8a8};
   CHECK_THROWS_AS(build(random, eight), core::Error);
-  const int tap = 1;
+  const int tap = random.shape().layers + 2;
   Want taps;
   taps.taps = {&tap, 1};
   CHECK_THROWS_AS(ask(Precision::w4a16, {0, 0, tokens, {}}, taps), std::invalid_argument);

@@ -17,7 +17,10 @@ class FakeHardware : public worker::Hardware {
   std::function<void()> on_load = [] {};
   int loads = 0;
   bool makes_synthetic = true;
-  uint64_t seed = 0;  // of the last synthetic model
+  // Of the last synthetic model: seed, taps and rows of a reduced vocabulary.
+  uint64_t seed = 0;
+  std::vector<int> taps = {};
+  int reduced = 0;
 
   worker::Description description() const override { return {"fake", "none", "none", 3}; }
   std::vector<Precision> precisions() const override {
@@ -28,7 +31,8 @@ class FakeHardware : public worker::Hardware {
                                             std::span<const Precision>, int max_batch,
                                             int max_context) override {
     const auto& target = file.metadata().target;
-    return make(file.shape(), target ? target->taps : std::vector<int>(), max_batch, max_context);
+    return make(file.shape(), target ? target->taps : std::vector<int>(), 0, max_batch,
+                max_context);
   }
   std::unique_ptr<worker::DeviceModel> load_synthetic(const core::SyntheticModel& model,
                                                       std::span<const Precision> precisions,
@@ -37,11 +41,14 @@ class FakeHardware : public worker::Hardware {
       return Hardware::load_synthetic(model, precisions, max_batch, max_context);
     }
     seed = model.seed;
-    return make(model.shape, {}, max_batch, max_context);
+    taps = model.target ? model.target->taps : std::vector<int>();
+    reduced = model.draft_vocabulary;
+    return make(model.shape, taps, reduced, max_batch, max_context);
   }
 
  private:
-  std::unique_ptr<worker::DeviceModel> make(const ModelShape& shape, const std::vector<int>& taps,
+  std::unique_ptr<worker::DeviceModel> make(const ModelShape& shape,
+                                            const std::vector<int>& wanted_taps, int entries,
                                             int max_batch, int max_context) {
     on_load();
     ++loads;
@@ -50,7 +57,8 @@ class FakeHardware : public worker::Hardware {
     options.max_batch = max_batch;
     options.max_context = max_context;
     options.order = 2;
-    options.taps = taps;
+    options.taps = wanted_taps;
+    options.reduced = entries;
     return std::make_unique<Loaded>(options, on_forward);
   }
 

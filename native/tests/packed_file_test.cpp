@@ -9,7 +9,7 @@
 #include <functional>
 #include <random>
 
-#include "core/plain_llama.h"
+#include "core/plain_layers.h"
 #include "core/sha256.h"
 #include "tests/packed_parts.h"
 
@@ -234,14 +234,14 @@ TEST_CASE("columns in an order of their own are each named once") {
   }
 }
 
-// What an engine that serves plain Llamas alone says of a file: "" where it takes it.
+// What an engine that serves plain layers alone says of a file: "" where it takes it.
 std::string plainness_after(const std::function<void(PackedParts&)>& change) {
   PackedParts builder;
   change(builder);
   const AlignedBytes bytes(builder.bytes());
   const PackedFile file(bytes.view(), "tiny.packed");
   try {
-    require_plain_llama(file, "CUDA engine");
+    require_plain_layers(file, "CUDA engine");
     return "";
   } catch (const Error& error) {
     CHECK(error.type() == ErrorType::unsupported);
@@ -249,7 +249,7 @@ std::string plainness_after(const std::function<void(PackedParts&)>& change) {
   }
 }
 
-TEST_CASE("an engine for plain Llamas names what it cannot serve") {
+TEST_CASE("an engine for plain layers names what it cannot serve") {
   CHECK(plainness_after([](PackedParts&) {}).empty());
   check_says(plainness_after([](PackedParts& parts) {
                parts.add("layers.0.qkv_bias", "f32", 128, 1, 0);
@@ -264,9 +264,14 @@ TEST_CASE("an engine for plain Llamas names what it cannot serve") {
              }),
              "tensor 'layers.0.q_norm'");
   check_says(plainness_after([](PackedParts& parts) {
-               parts.metadata["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+               parts.add("layers.1.down_columns", "i32", 32, 1, 0);
+               const auto begin =
+                   parts.tensors["layers.1.down_columns"]["data_offsets"][0].get<std::size_t>();
+               for (int32_t i = 0; i < 32; ++i) {
+                 std::memcpy(parts.data.data() + begin + 4 * static_cast<std::size_t>(i), &i, 4);
+               }
              }),
-             "'rope_scaling'");
+             "tensor 'layers.1.down_columns'");
   check_says(plainness_after([](PackedParts& parts) { parts.metadata["hadamard"] = {"down"}; }),
              "'hadamard'");
 }

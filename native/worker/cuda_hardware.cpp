@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "core/plain_llama.h"
 #include "cuda/model.h"
 
 namespace specquant::worker {
@@ -32,12 +31,11 @@ class CudaHardware : public Hardware {
             Precision::w4a16, Precision::w4a8, Precision::w4a4};
   }
   int max_batch() const override { return kMaxBatch; }
-  std::unique_ptr<DeviceModel> load(const core::PackedFile& file, const core::PackedFile*,
+  std::unique_ptr<DeviceModel> load(const core::PackedFile& file, const core::PackedFile* target,
                                     std::span<const Precision> precisions, int max_batch,
                                     int max_context) override {
-    core::require_plain_llama(file, "CUDA engine");
     return std::make_unique<LoadedOnCuda>(
-        cuda::make_cuda_model(file, precisions, max_batch, max_context));
+        cuda::make_cuda_model(file, precisions, max_batch, max_context, target));
   }
   std::unique_ptr<DeviceModel> load_synthetic(const core::SyntheticModel& model,
                                               std::span<const Precision> precisions, int max_batch,

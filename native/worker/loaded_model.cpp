@@ -26,9 +26,21 @@ void require_vocabulary_of(const LoadedModel& target, const LoadedModel& drafter
                     "; a drafter needs the target's own tokenizer.");
 }
 
-// A head must have been trained for the model that it is to draft for.
+// A head must have been trained for the model that it is to draft for; one without training must
+// read hidden states of that width and depth.
 void require_trained_for(const LoadedModel& target, const LoadedModel& head) {
-  const std::string& trained_for = head.trained_for();
+  if (head.source().synthetic) {
+    const core::HeadTarget& wanted = *head.head_target();
+    const ModelShape& shape = target.shape();
+    if (wanted.hidden == shape.hidden && wanted.layers == shape.layers) return;
+    core::bad_request("'" + head.source().key + ".synthetic.target': " + title(head) + " (" +
+                      head.name() + ") reads a model of " + std::to_string(wanted.layers) +
+                      " layers of width " + std::to_string(wanted.hidden) + ", and " +
+                      core::quoted(target.source().id) + " (" + target.name() + ") has " +
+                      std::to_string(shape.layers) + " of " + std::to_string(shape.hidden) +
+                      ". Give the head the shape of its target.");
+  }
+  const std::string& trained_for = head.head_target()->content_hash;
   if (trained_for == target.content_hash()) return;
   core::bad_request(
       "'" + head.source().key + "': " + title(head) + " (" + head.name() +
@@ -64,14 +76,13 @@ void LoadedModel::require_positions(int max_context) const {
                     " has positions for " + std::to_string(shape().max_position) + " tokens.");
 }
 
-bool LoadedModel::is_head() const { return file_ && file_->metadata().target.has_value(); }
-
-const std::string& LoadedModel::trained_for() const {
-  return file_->metadata().target->content_hash;
+const core::HeadTarget* LoadedModel::head_target() const {
+  const auto& target = file_ ? file_->metadata().target : source_.synthetic->target;
+  return target ? &*target : nullptr;
 }
 
 std::vector<int> LoadedModel::taps() const {
-  return is_head() ? file_->metadata().target->taps : std::vector<int>();
+  return is_head() ? head_target()->taps : std::vector<int>();
 }
 
 void LoadedModel::put_on(Hardware& hardware, const LoadedModel* target, int max_batch,

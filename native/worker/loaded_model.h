@@ -37,10 +37,10 @@ class LoadedModel {
   void require_positions(int max_context) const;
 
   // Of a draft head: the id of the model whose features it reads, and what it reads of them.
-  bool is_head() const;
+  bool is_head() const { return head_target() != nullptr; }
   const std::string& target_id() const { return source_.target_id; }
+  const core::HeadTarget* head_target() const;  // null for every other model
   std::vector<int> taps() const;
-  const std::string& trained_for() const;  // its content hash
 
   // `target` is the model that a head drafts for; null for every other model.
   void put_on(Hardware& hardware, const LoadedModel* target, int max_batch, int max_context);

@@ -1,4 +1,4 @@
-#include "core/plain_llama.h"
+#include "core/plain_layers.h"
 
 #include "core/errors.h"
 
@@ -6,12 +6,9 @@ namespace specquant::core {
 namespace {
 
 // The first part that is not plain, "" where there is none.
-std::string beyond_plain_llama(const PackedFile& file) {
+std::string beyond_plain_layers(const PackedFile& file) {
   const PackedMetadata& metadata = file.metadata();
-  if (metadata.architecture != Architecture::llama) return "it is a draft head";
-  if (metadata.rope_scaling.kind != RopeScaling::Kind::none) return "it has 'rope_scaling'";
   if (metadata.hadamard_down || metadata.hadamard_o) return "it has 'hadamard'";
-  if (file.find("draft_tokens") != nullptr) return "it has tensor 'draft_tokens'";
   for (int layer = 0; layer < file.shape().layers; ++layer) {
     for (const char* part : {"qkv_bias", "q_norm", "k_norm", "qkv_columns", "o_columns",
                              "gate_up_columns", "down_columns"}) {
@@ -24,8 +21,8 @@ std::string beyond_plain_llama(const PackedFile& file) {
 
 }  // namespace
 
-void require_plain_llama(const PackedFile& file, const std::string& engine) {
-  const std::string part = beyond_plain_llama(file);
+void require_plain_layers(const PackedFile& file, const std::string& engine) {
+  const std::string part = beyond_plain_layers(file);
   if (part.empty()) return;
   throw Error(ErrorType::unsupported, "Model file " + file.path() + ": " + part + ", which the " +
                                           engine + " cannot serve. Use the CPU engine.");

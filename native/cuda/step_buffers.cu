@@ -1,0 +1,75 @@
+#include "cuda/step_buffers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cuda/weights.h"
+
+namespace specquant::cuda {
+namespace {
+
+constexpr const char* kWhat = "buffers";
+constexpr std::size_t kFloats = kStepRows * sizeof(float);
+constexpr std::size_t kHalves = kStepRows * sizeof(uint16_t);
+
+}  // namespace
+
+StepBuffers::StepBuffers(const ModelShape& shape, int widest, int max_context,
+                         const core::RopeScaling& scaling)
+    : shape_(shape) {
+  const int width = shape.heads * shape.head_dim;
+  residual_ = DeviceBuffer(kFloats * shape.hidden, kWhat);
+  squares_ = DeviceBuffer(kFloats * (shape.hidden / kTileRows), kWhat);
+  normed_ = DeviceBuffer(kHalves * padded_columns(shape.hidden), kWhat);
+  query_ = DeviceBuffer(kHalves * width, kWhat);
+  attention_ = DeviceBuffer(kHalves * padded_columns(width), kWhat);
+  mlp_ = DeviceBuffer(kHalves * padded_columns(shape.intermediate), kWhat);
+  widest = padded_columns(std::max({widest, shape.hidden, width, shape.intermediate}));
+  codes_ = DeviceBuffer(static_cast<std::size_t>(kStepRows) * widest, kWhat);
+  scales_ = DeviceBuffer(kFloats * (widest / 32), kWhat);
+  fill_rotary(max_context, scaling);
+}
+
+void StepBuffers::fill_rotary(int max_context, const core::RopeScaling& scaling) {
+  const auto pairs = static_cast<std::size_t>(shape_.head_dim / 2);
+  const std::vector<double> frequencies =
+      core::rotary_frequencies(shape_.head_dim, shape_.rope_theta, scaling);
+  std::vector<float2> rotary(pairs * max_context);
+  for (int position = 0; position < max_context; ++position) {
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
+      const double angle = position * frequencies[pair];
+      rotary[position * pairs + pair] = {static_cast<float>(std::cos(angle)),
+                                         static_cast<float>(std::sin(angle))};
+    }
+  }
+  rotary_ = DeviceBuffer(rotary.size() * sizeof(float2), kWhat);
+  check(cudaMemcpy(rotary_.as<void>(), rotary.data(), rotary_.bytes(), cudaMemcpyHostToDevice),
+        kWhat);
+}
+
+void StepBuffers::describe(StepArgs& a) const {
+  a.layers = shape_.layers;
+  a.hidden = shape_.hidden;
+  a.intermediate = shape_.intermediate;
+  a.heads = shape_.heads;
+  a.kv_heads = shape_.kv_heads;
+  a.head_dim = shape_.head_dim;
+  a.hidden_stride = padded_columns(shape_.hidden);
+  a.attention_stride = padded_columns(shape_.heads * shape_.head_dim);
+  a.intermediate_stride = padded_columns(shape_.intermediate);
+  a.epsilon = shape_.norm_epsilon;
+  a.rotary = rotary_.as<float2>();
+  a.residual = residual_.as<float>();
+  a.squares = squares_.as<float>();
+  a.normed = normed_.as<uint16_t>();
+  a.first = a.normed;
+  a.first_stride = a.hidden_stride;
+  a.query = query_.as<__half>();
+  a.attention = attention_.as<uint16_t>();
+  a.mlp = mlp_.as<uint16_t>();
+  a.codes = codes_.as<int8_t>();
+  a.scales = scales_.as<float>();
+}
+
+}  // namespace specquant::cuda

@@ -1,0 +1,28 @@
+// Device memory that a pass works in.
+#pragma once
+
+#include "core/rotary.h"
+#include "cuda/memory.h"
+#include "cuda/step.h"
+#include "decode/device.h"
+
+namespace specquant::cuda {
+
+class StepBuffers {
+ public:
+  // `widest`: the most columns of any product's input.
+  StepBuffers(const ModelShape& shape, int widest, int max_context,
+              const core::RopeScaling& scaling);
+
+  float* residual() const { return residual_.as<float>(); }
+  // The sizes and addresses of this memory, and of the model's shape.
+  void describe(StepArgs& a) const;
+
+ private:
+  void fill_rotary(int max_context, const core::RopeScaling& scaling);
+
+  const ModelShape shape_;
+  DeviceBuffer rotary_, residual_, squares_, normed_, query_, attention_, mlp_, codes_, scales_;
+};
+
+}  // namespace specquant::cuda
