@@ -18,6 +18,7 @@ from harness.drafters import TARGET, nested
 from harness.errors import ConfigError, near, refuse_unknown_keys
 from harness.methods import Method
 from harness.model_file import ModelFile
+from harness.synthetic_shape import checked_drafter
 
 HEADS = ("eagle2", "eagle3")
 _HASH_SHOWN = 12
@@ -93,7 +94,11 @@ def read_drafter_settings(given: Any) -> dict[str, DrafterSettings]:
         found[str(name)] = DrafterSettings(
             id=str(name),
             path=Path(str(entry["path"])).expanduser() if "path" in entry else None,
-            synthetic=entry.get("synthetic"),
+            synthetic=(
+                checked_drafter(entry["synthetic"], f"{place}.synthetic")
+                if "synthetic" in entry
+                else None
+            ),
             target=str(entry.get("target", TARGET)),
             made_by=entry.get("made_by"),
         )
@@ -193,15 +198,37 @@ def _check_target(
     drafter: DrafterFile, others: Mapping[str, DrafterFile], target: ModelFile
 ) -> None:
     settings = drafter.settings
+    if settings.synthetic is not None:
+        _check_fit(settings, settings.synthetic, others, target)
+        return
     trained_for = ((drafter.metadata or {}).get("target") or {}).get("content_hash")
     read = target.content_hash if settings.target == TARGET else None
     name = target.name
     if settings.target in others:
         read, name = others[settings.target].content_hash, settings.target
-    if drafter.metadata is not None and trained_for != read:
+    if trained_for != read:
         raise ConfigError(
             f"{settings.place}: {settings.path} was trained for another target: it names the model "
             f"{str(trained_for)[:_HASH_SHOWN]}, and {name} is {str(read)[:_HASH_SHOWN]}. Train a "
             "head for this model with `python -m backends.train`, or import one with "
             "`python -m backends.pack head`."
         )
+
+
+def _check_fit(
+    settings: DrafterSettings,
+    head: Mapping[str, Any],
+    others: Mapping[str, DrafterFile],
+    target: ModelFile,
+) -> None:
+    """A head without a file fits any model of the width and depth that it names."""
+    read: Mapping[str, Any] = target.metadata
+    if settings.target in others:
+        other = others[settings.target]
+        read = other.metadata or other.settings.synthetic or {}
+    for key in ("hidden_size", "num_layers"):
+        if int(head["target"][key]) != int(read[key]):
+            raise ConfigError(
+                f"{settings.place}.synthetic.target.{key}={head['target'][key]}: {settings.target} "
+                f"has {read[key]}. Give the head the shape of its target."
+            )

@@ -15,15 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError, refuse_unknown_keys
+from harness.errors import ConfigError
+from harness.synthetic_shape import checked_model
 
 FORMAT_VERSION = 1
 _MAX_HEADER_BYTES = 256 * 1024 * 1024
-_SIZES = (
-    "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
-    "vocab_size", "max_position",
-)  # fmt: skip
-_SHAPE = ("name", "seed", *_SIZES, "rope_theta", "rms_norm_eps", "tied_head")
 _TEXT = ("tokenizer", "chat_template", "bos_token", "eos_token")
 
 
@@ -80,7 +76,7 @@ def open_model(config: Mapping[str, Any]) -> ModelFile:
     file = read(model_path(config), made_by=config.get("made_by"))
     if not config.get("synthetic"):
         return file
-    shape = _checked_shape(config["synthetic"])
+    shape = checked_model(config["synthetic"], "model.synthetic")
     text = json.dumps(shape, sort_keys=True)
     return ModelFile(
         path=file.path,
@@ -110,17 +106,6 @@ def model_path(config: Mapping[str, Any]) -> Path:
     if not config.get(key):
         raise ConfigError(f"model.{key}: no packed model file is named.")
     return Path(str(config[key])).expanduser()
-
-
-def _checked_shape(shape: Mapping[str, Any]) -> dict[str, Any]:
-    refuse_unknown_keys(shape, _SHAPE, "model.synthetic")
-    for key in _SHAPE:
-        if key not in shape:
-            raise ConfigError(f"model.synthetic.{key} is missing.")
-    for key in _SIZES:
-        if not isinstance(shape[key], int) or shape[key] < 1:
-            raise ConfigError(f"model.synthetic.{key}={shape[key]}: this is a whole number from 1.")
-    return dict(shape)
 
 
 def read(path: Path, *, made_by: str | None = None) -> ModelFile:

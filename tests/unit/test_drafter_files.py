@@ -112,15 +112,95 @@ def test_a_head_is_no_model_and_a_model_no_head(world: World) -> None:
         world.read({**HEAD, "id": "small"})
 
 
+SHAPE: dict[str, Any] = {
+    "name": "made up", "seed": 1, "hidden_size": 64, "intermediate_size": 96, "num_layers": 1,
+    "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "vocab_size": 256, "max_position": 512,
+    "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "tied_head": False,
+}  # fmt: skip
+
+
+def made_head(world: World, **changes: Any) -> dict[str, Any]:
+    """A head without a file for the target of `world`."""
+    shape = world.target.metadata
+    target = {
+        "hidden_size": shape["hidden_size"], "num_layers": shape["num_layers"], "taps": [0, 1],
+    }  # fmt: skip
+    head = {"architecture": "eagle3", "target": target, "draft_vocab_size": 100}
+    return {**SHAPE, **head, **changes}
+
+
 def test_a_synthetic_drafter_has_the_hash_of_its_shape(world: World) -> None:
-    shape = {"shape": {"hidden_size": 64}, "seed": 1}
-    world.settings["made"] = {"synthetic": shape}
+    world.settings["made"] = {"synthetic": SHAPE}
     found = world.read({**MODEL, "id": "made"})["made"]
     assert found.metadata is None
-    assert found.request() == {"id": "made", "synthetic": shape}
+    assert found.request() == {"id": "made", "synthetic": SHAPE}
     before = found.content_hash
-    world.settings["made"] = {"synthetic": {**shape, "seed": 2}}
+    world.settings["made"] = {"synthetic": {**SHAPE, "seed": 2}}
     assert world.read({**MODEL, "id": "made"})["made"].content_hash != before
+
+
+def test_a_synthetic_head_drafts_for_a_model_of_the_shape_that_it_names(world: World) -> None:
+    head = made_head(world)
+    world.settings["made"] = {"synthetic": head}
+    found = world.read({**HEAD, "id": "made"})["made"]
+    assert found.request() == {"id": "made", "synthetic": head, "target": "target"}
+    with pytest.raises(ConfigError, match=r"its synthetic shape is a draft head.*`kind: head`"):
+        world.read({**MODEL, "id": "made"})
+    for key in ("hidden_size", "num_layers"):
+        target = {**head["target"], key: head["target"][key] + 1, "taps": [0]}
+        world.settings["made"] = {"synthetic": {**head, "target": target}}
+        with pytest.raises(ConfigError, match=rf"drafters\.made\.synthetic\.target\.{key}="):
+            world.read({**HEAD, "id": "made"})
+
+
+def test_a_synthetic_head_under_a_cascade_fits_the_model_in_the_middle(world: World) -> None:
+    world.settings["middle"] = {"synthetic": {**SHAPE, "hidden_size": 32, "num_layers": 3}}
+    head = made_head(world, target={"hidden_size": 32, "num_layers": 3, "taps": [4]})
+    world.settings["made"] = {"synthetic": head, "target": "middle"}
+    tree = {"kind": "tree", "depth": 2, "top_k": 2, "nodes": 3}
+    cascade = {
+        "kind": "cascade", "id": "middle", "precision": "w4a8",
+        "inner": {**HEAD, "id": "made"}, "inner_shape": tree,
+    }  # fmt: skip
+    assert world.read(cascade)["made"].request()["target"] == "middle"
+    head["target"]["num_layers"] = 2
+    with pytest.raises(ConfigError, match=r"target\.taps=\[4\]: this lists .* from 0 to 3"):
+        world.read(cascade)
+    head["target"]["taps"] = [0]
+    with pytest.raises(ConfigError, match=r"target\.num_layers=2: middle has 3"):
+        world.read(cascade)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"architecture": "eagle2"}, r"\.architecture=eagle2: .* are eagle3"),
+        ({"draft_vocab_size": 0}, r"draft_vocab_size=0: .* from 1 to vocab_size"),
+        ({"draft_vocab_size": 257}, "draft_vocab_size=257"),
+        ({"draft_vocab": 3}, "Did you mean draft_vocab_size"),
+        ({"num_heads": 0}, r"\.num_heads=0: this is a whole number"),
+        ({"target": None}, r"\.target: a head names here what it reads"),
+        ({"target": {"hidden_size": 64, "num_layers": 2}}, r"target\.taps is missing"),
+        ({"target": {"hidden_size": 64, "num_layers": 2, "taps": []}}, r"target\.taps=\[\]"),
+        ({"target": {"hidden_size": 64, "num_layers": 2, "taps": [1], "x": 1}}, "x"),
+        ({"target": {"hidden_size": "a", "num_layers": 2, "taps": [1]}}, "hidden_size=a"),
+    ],
+)
+def test_a_wrong_synthetic_head_is_refused_by_its_key(
+    world: World, changes: dict[str, Any], part: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"model\.drafters\.x\.synthetic.*{part}"):
+        read_drafter_settings({"x": {"synthetic": made_head(world, **changes)}})
+
+
+def test_a_wrong_synthetic_model_is_refused_by_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"drafters\.x\.synthetic: this is a shape"):
+        read_drafter_settings({"x": {"synthetic": 3}})
+    less = {key: value for key, value in SHAPE.items() if key != "head_dim"}
+    with pytest.raises(ConfigError, match=r"drafters\.x\.synthetic\.head_dim is missing"):
+        read_drafter_settings({"x": {"synthetic": less}})
+    with pytest.raises(ConfigError, match=r"drafters\.x\.synthetic.*taps"):
+        read_drafter_settings({"x": {"synthetic": {**SHAPE, "taps": [1]}}})
 
 
 @pytest.mark.parametrize(
