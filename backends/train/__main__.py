@@ -44,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     answers.add_argument("--data-root", type=Path, required=True, help="has gsm8k_train.jsonl")
     answers.add_argument("--scale", type=float, default=1.0, help="factor of all counts")
+    answers.add_argument(
+        "--origins", nargs="+", metavar="NAME", help="kinds of prompts; default: every kind"
+    )
     answers.add_argument("--out", type=Path, required=True)
     drafters = commands.add_parser(
         "drafters",
@@ -57,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     drafters.add_argument("--steps", type=int, default=896, help="default: %(default)s")
     drafters.add_argument("--places", type=int, default=24576, help="tokens a step")
+    drafters.add_argument(
+        "--start",
+        type=Path,
+        metavar="FOLDER",
+        help="go on from the model.sqm and head.sqm in FOLDER; default: from the target's weights",
+    )
     drafters.add_argument("--out", type=Path, required=True, help="folder")
     return parser
 
@@ -69,12 +78,21 @@ def _answers(options: argparse.Namespace) -> None:
     from backends.train.prompts import Counts, PromptWriter
 
     train_file = _needed(options.data_root / "gsm8k_train.jsonl")
+    counts = Counts().scaled(options.scale)
+    if options.origins is not None:
+        unknown = sorted(set(options.origins) - set(vars(counts)))
+        if unknown:
+            raise TrainError(
+                f"There are no prompts of the kind {', '.join(unknown)}. Choose among "
+                f"{', '.join(sorted(vars(counts)))}."
+            )
+        counts = counts.only(options.origins)
     packed, target = _target(options)
     places = 1_200_000 if options.device == "cuda" else 4096
     torch.manual_seed(options.seed)
     writer = PromptWriter(target, Tokenizer(packed.metadata), random.Random(options.seed), places)
     begun = time.monotonic()
-    contents = writer.contents(Counts().scaled(options.scale), train_file)
+    contents = writer.contents(counts, train_file)
     print(f"prompts in {time.monotonic() - begun:.0f} s", flush=True)
     dialogues = write_answers(writer, contents, longest_prompt=1000)
     dialogues.save(options.out)
@@ -105,12 +123,15 @@ def _drafters(options: argparse.Namespace) -> None:
                 "answers'."
             ) from error
     dialogues = sum(parts[1:], parts[0])
+    if options.start is not None:
+        for name in ("model.sqm", "head.sqm"):
+            _needed(options.start / name)
     packed, target = _target(options)
     torch.manual_seed(options.seed)
     held_out = held_out_dialogues(target, options.data_root, Tokenizer(packed.metadata))
     options.out.mkdir(parents=True, exist_ok=True)
     plan = Plan(options.steps, options.places, options.seed)
-    train_drafters(packed, target, dialogues, held_out, plan, options.out)
+    train_drafters(packed, target, dialogues, held_out, plan, options.out, start=options.start)
 
 
 def _needed(path: Path) -> Path:

@@ -60,3 +60,14 @@ GERMAN = (
     *("Für die ", "Bei der ", "Wenn ", "Nach dem ", "Seit ", "Die Stadt ", "Zwei ", "Der Mann "),
     *("In den ", "Auch ", "Aber ", "Das Spiel ", "Im vergangenen ", "Mehr als ", "Der Chef "),
 )
+
+CODE = (
+    *("Write a Python function that ", "Write a Python program ", "Write a Python script to "),
+    *("Write a C++ program ", "Write a Java method that ", "Write a JavaScript function "),
+    *("Write an SQL query ", "Write a regular expression ", "Write a function to find the "),
+    *("Implement a ", "Implement an algorithm ", "Implement a class for a ", "In Python, "),
+    *("Fix the bug in this code:\n", "What does this code do?\ndef ", "Refactor the function "),
+    *("Given a list of ", "Given an array of integers, ", "Given a string, ", "Write HTML "),
+    *("Write a simple website in HTML ", "How do I sort a ", "Write unit tests for "),
+    *("Design an algorithm ", "Develop a program "),
+)

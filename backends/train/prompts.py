@@ -35,11 +35,16 @@ class Counts:
     summary: int = 3000
     passage: int = 3000
     translation: int = 4000
+    code: int = 8000
     train: int = 7473
 
     def scaled(self, factor: float) -> Counts:
         """All counts times `factor`, at least 1."""
         return Counts(**{name: max(1, round(n * factor)) for name, n in vars(self).items()})
+
+    def only(self, origins: Sequence[str]) -> Counts:
+        """The counts of these origins, and 0 of the others."""
+        return Counts(**{name: n if name in origins else 0 for name, n in vars(self).items()})
 
 
 @dataclass
@@ -78,6 +83,7 @@ class PromptWriter:
             "translation": [
                 f"Translate German to English: {text}" for text in self._german(counts.translation)
             ],
+            "code": self._turns(self._draw(openings.CODE, counts.code)),
         }
 
     def _draw(self, texts: Sequence[str], count: int) -> list[str]:

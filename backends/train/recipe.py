@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,21 @@ from backends.train.generate import generate
 from backends.train.network import Llama, Sizes, packed_weights
 from backends.train.optimizer import Rates
 from backends.train.quantized import GROUP
-from backends.train.starts import HeadShape, head_student, model_student
-from backends.train.students import HeadStudent, ModelStudent, Student, Vocabulary, teach
+from backends.train.starts import (
+    HeadShape,
+    head_student,
+    model_student,
+    trained_head,
+    trained_model,
+)
+from backends.train.students import (
+    HeadStudent,
+    ModelStudent,
+    Student,
+    Teaching,
+    Vocabulary,
+    teach,
+)
 
 VOCABULARY = 8192
 MODEL_HEAD_VOCABULARY = 3072
@@ -122,12 +136,23 @@ def new_head(
     token_of_row: torch.Tensor | None = None,
 ) -> HeadStudent:
     """An untrained head; the scale of its features is measured over a few dialogues."""
-    device = str(target.embedding.device)
-    rows = np.random.default_rng(seed).permutation(len(dialogues))[:_PROBE_ROWS]
-    teaching = teach(target, to_batch(dialogues, rows, device), shape.taps, token_of_row)
-    generator = torch.Generator(device).manual_seed(seed)
+    teaching = probed(target, dialogues, seed, shape.taps, token_of_row)
+    generator = torch.Generator(target.embedding.device).manual_seed(seed)
     dtype = torch.bfloat16
     return head_student(name, target, shape, vocabulary, teaching, generator, dtype)
+
+
+def probed(
+    target: Llama,
+    dialogues: Dialogues,
+    seed: int,
+    taps: Sequence[int],
+    token_of_row: torch.Tensor | None = None,
+) -> Teaching:
+    """What the target says about a few dialogues."""
+    rows = np.random.default_rng(seed).permutation(len(dialogues))[:_PROBE_ROWS]
+    batch = to_batch(dialogues, rows, str(target.embedding.device))
+    return teach(target, batch, taps, token_of_row)
 
 
 def train_drafters(
@@ -137,13 +162,24 @@ def train_drafters(
     held_out: Dialogues,
     plan: Plan,
     out: Path,
+    *,
+    start: Path | None = None,
 ) -> None:
-    """Train, score and write `model.sqm`, `head.sqm` and `model-head.sqm` into `out`."""
+    """Train, score and write `model.sqm`, `head.sqm` and `model-head.sqm` into `out`.
+
+    The first two go on from the files of those names in `start`, or begin anew.
+    """
     device, vocab = str(target.embedding.device), target.sizes.vocab_size
     recipe = Recipe.of(target.sizes)
-    vocabulary = Vocabulary.of(frequent(dialogues, VOCABULARY, vocab, device), vocab)
-    model = model_student("model", target, recipe.model_layers, vocabulary, torch.bfloat16)
-    head = new_head("head", target, recipe.head, vocabulary, dialogues, plan.seed)
+    if start is None:
+        vocabulary = Vocabulary.of(frequent(dialogues, VOCABULARY, vocab, device), vocab)
+        model = model_student("model", target, recipe.model_layers, vocabulary, torch.bfloat16)
+        head = new_head("head", target, recipe.head, vocabulary, dialogues, plan.seed)
+    else:
+        model = trained_model("model", PackedFile(start / "model.sqm"), device, torch.bfloat16)
+        before = PackedFile(start / "head.sqm")
+        probe = probed(target, dialogues, plan.seed, before.metadata["target"]["taps"])
+        head = trained_head("head", before, target, probe, torch.bfloat16)
     students: list[tuple[Student, Rates]] = [(model, MODEL_RATES), (head, HEAD_RATES)]
     train(target, dialogues, students, plan)
     write_model(out / "model.sqm", model, packed.metadata)

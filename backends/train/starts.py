@@ -1,4 +1,4 @@
-"""Where training starts: weights taken from the target as far as they fit, noise elsewhere."""
+"""Where training starts: weights of the target as far as they fit, or of an earlier training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from backends.train.network import Llama, Weights
+from backends.pack.packed import PackedFile
+from backends.pack.shapes import DRAFT_TOKENS
+from backends.train.network import Llama, Sizes, Weights, packed_weights
 from backends.train.students import HeadStudent, ModelStudent, Teaching, Vocabulary, trainable
 
 _NOISE = 0.02
@@ -98,6 +100,39 @@ def head_student(
         tap_scale=scale,
         embedding=target.embedding.to(dtype),
     )
+
+
+def trained_model(name: str, packed: PackedFile, device: str, dtype: torch.dtype) -> ModelStudent:
+    """A draft model as an earlier training left it, 4-bit rounding included."""
+    weights = packed_weights(packed, device, torch.float32)
+    vocabulary = _vocabulary(packed, weights.pop(DRAFT_TOKENS))
+    return ModelStudent(name, Sizes.of(packed.metadata), trainable(weights), vocabulary, dtype)
+
+
+def trained_head(
+    name: str, packed: PackedFile, target: Llama, teaching: Teaching, dtype: torch.dtype
+) -> HeadStudent:
+    """A head as an earlier training left it; its taps' scale is measured anew over `teaching`."""
+    device = str(target.embedding.device)
+    taps = tuple(packed.metadata["target"]["taps"])
+    weights = packed_weights(packed, device, torch.float32)
+    vocabulary = _vocabulary(packed, weights.pop(DRAFT_TOKENS))
+    scale = tap_scale(teaching, taps)
+    weights["feature_fc"] = weights["feature_fc"] * scale
+    return HeadStudent(
+        name,
+        Sizes.of(packed.metadata),
+        trainable(weights),
+        vocabulary,
+        dtype,
+        taps=taps,
+        tap_scale=scale,
+        embedding=target.embedding.to(dtype),
+    )
+
+
+def _vocabulary(packed: PackedFile, tokens: torch.Tensor) -> Vocabulary:
+    return Vocabulary.of(tokens.round().long(), packed.metadata["vocab_size"])
 
 
 def tap_scale(teaching: Teaching, taps: Sequence[int]) -> torch.Tensor:

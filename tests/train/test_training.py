@@ -16,7 +16,7 @@ from backends.train.distil import Plan, rate_share, train
 from backends.train.export import write_head, write_model
 from backends.train.optimizer import Rates, orthogonalized
 from backends.train.quantized import affine8, fake_quantize, prepared, to_tensor
-from backends.train.starts import HeadShape, model_student
+from backends.train.starts import HeadShape, model_student, trained_head, trained_model
 from backends.train.students import Vocabulary, teach
 from tests.train.tiny import SIZES, VOCAB, dialogues
 
@@ -122,6 +122,30 @@ def test_training_makes_drafters_agree_and_files_hold_what_was_trained(tiny, tmp
     torch.testing.assert_close(found, expected, atol=0.15 * expected.std().item(), rtol=0.05)
 
 
+def test_training_goes_on_from_its_files(tiny, tmp_path) -> None:
+    made = dialogues(tiny, 12)
+    vocabulary = Vocabulary.of(torch.arange(5, VOCAB), VOCAB)
+    model = model_student("model", tiny, (0, 2), vocabulary, torch.float32)
+    head = recipe.new_head("head", tiny, SHAPE, vocabulary, made, 1)
+    head.dtype, head.embedding = torch.float32, head.embedding.float()
+    train(tiny, made, [(model, RATES), (head, RATES)], Plan(steps=5, places=4 * 192, seed=1))
+    write_model(tmp_path / "model.sqm", model, TARGET)
+    write_head(tmp_path / "head.sqm", head, TARGET)
+
+    again = trained_model("model", PackedFile(tmp_path / "model.sqm"), "cpu", torch.float32)
+    probe = recipe.probed(tiny, made, 1, SHAPE.taps)
+    packed = PackedFile(tmp_path / "head.sqm")
+    other = trained_head("head", packed, tiny, probe, torch.float32)
+    teaching = teach(tiny, to_batch(made, np.arange(12), "cpu"), SHAPE.taps)
+    for left, found in ((model, again), (head, other)):
+        assert torch.equal(found.vocabulary.tokens, left.vocabulary.tokens)
+        expected, _ = left.loss(teaching, torch.ones(()))
+        loss, _ = found.loss(teaching, torch.zeros(()))
+        assert loss.item() == pytest.approx(expected.item(), rel=0.01)
+        loss.backward()
+        assert all(w.grad is not None for w in found.parameters.values())
+
+
 def test_too_few_dialogues_for_a_batch_are_an_error(tiny) -> None:
     made = dialogues(tiny, 2)
     with pytest.raises(ValueError, match="fill no batch of 4000 tokens"):
@@ -151,7 +175,9 @@ def test_prompts_are_written_by_the_target_and_from_train_questions_alone(tmp_pa
 
     writer.tokenizer = Tokenizer()
     writer._write = write
-    contents = writer.contents(Counts().scaled(0.001), train_file)
+    counts = Counts().scaled(0.001)
+    assert vars(counts.only(["code"])) == {**dict.fromkeys(vars(counts), 0), "code": 8}
+    contents = writer.contents(counts, train_file)
     assert contents["train"] == ["Mia has three boxes of ten pens. How many pens?"]
     assert all(text.startswith("Mia has three") for text in contents["arithmetic"])
     assert contents["free"][0] == "what comes next"
