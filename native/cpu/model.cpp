@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "core/draft_head.h"
 #include "core/errors.h"
@@ -22,13 +23,12 @@ std::string gigabytes(double bytes) {
   return text;
 }
 
-// Refuses sizes that cannot be, before anything is allocated. Returns the number of threads.
-int checked_threads(const core::PackedFile& file, const core::PackedFile* target,
-                    std::span<const Precision> precisions, int max_batch, int max_context,
-                    int threads) {
-  if (max_batch < 1 || max_context < 1 || threads < 0) {
-    throw Error(ErrorType::bad_request,
-                "max_batch and max_context must be at least 1, and threads at least 0.");
+// Refuses sizes that cannot be, before anything is allocated. Returns `pool`.
+std::shared_ptr<ThreadPool> checked(const core::PackedFile& file, const core::PackedFile* target,
+                                    std::span<const Precision> precisions, int max_batch,
+                                    int max_context, std::shared_ptr<ThreadPool> pool) {
+  if (max_batch < 1 || max_context < 1) {
+    throw Error(ErrorType::bad_request, "max_batch and max_context must be at least 1.");
   }
   if (target != nullptr) {
     core::check_target(file, *target);
@@ -48,7 +48,7 @@ int checked_threads(const core::PackedFile& file, const core::PackedFile* target
                     " for weights), and " + gigabytes(available) +
                     " are available. Lower the batch size or the context.");
   }
-  return threads == 0 ? available_cores() : threads;
+  return pool;
 }
 
 // The matrices whose inputs are transformed, for the record.
@@ -84,26 +84,35 @@ int64_t bytes_of(const Matrix& matrix) {
 
 std::unique_ptr<CpuModel> make_cpu_model(const core::PackedFile& file,
                                          std::span<const Precision> precisions, int max_batch,
+                                         int max_context, std::shared_ptr<ThreadPool> pool,
+                                         const core::PackedFile* target) {
+  return std::make_unique<CpuModel>(file, precisions, max_batch, max_context, std::move(pool),
+                                    kernels(), target);
+}
+
+std::unique_ptr<CpuModel> make_cpu_model(const core::PackedFile& file,
+                                         std::span<const Precision> precisions, int max_batch,
                                          int max_context, int threads,
                                          const core::PackedFile* target) {
-  return std::make_unique<CpuModel>(file, precisions, max_batch, max_context, threads, kernels(),
-                                    target);
+  if (threads < 0) throw Error(ErrorType::bad_request, "threads must be at least 0.");
+  auto pool = std::make_shared<ThreadPool>(threads == 0 ? available_cores() : threads);
+  return make_cpu_model(file, precisions, max_batch, max_context, std::move(pool), target);
 }
 
 CpuModel::CpuModel(const core::PackedFile& file, std::span<const Precision> precisions,
-                   int max_batch, int max_context, int threads, const KernelTable& table,
-                   const core::PackedFile* target)
+                   int max_batch, int max_context, std::shared_ptr<ThreadPool> pool,
+                   const KernelTable& table, const core::PackedFile* target)
     : shape_(file.shape()),
       draft_tokens_(file.draft_tokens()),
       transforms_(transforms_of(file.metadata())),
       max_batch_(max_batch),
       max_context_(max_context),
       kernels_(table),
-      pool_(checked_threads(file, target, precisions, max_batch, max_context, threads)),
-      weights_(file, target, precisions, pool_),
+      pool_(checked(file, target, precisions, max_batch, max_context, std::move(pool))),
+      weights_(file, target, precisions, *pool_),
       cache_(shape_, max_batch, max_context),
-      pass_(file.metadata(), max_context, table, float_kernels(table.name), cache_, pool_),
-      results_(float_kernels(table.name), weights_.head_rows(), draft_tokens_, pool_.size()) {}
+      pass_(file.metadata(), max_context, table, float_kernels(table.name), cache_, *pool_),
+      results_(float_kernels(table.name), weights_.head_rows(), draft_tokens_, pool_->size()) {}
 
 MemoryUse CpuModel::memory() const {
   return {weights_.bytes_by_kind(), static_cast<int64_t>(cache_.bytes())};

@@ -23,10 +23,10 @@ namespace specquant::cpu {
 // for bf16, any instruction set.
 class CpuModel final : public Model {
  public:
-  // `table` and the float kernels of the same instruction set do the arithmetic. See
-  // make_cpu_model.
+  // `table` and the float kernels of the same instruction set do the arithmetic, on the threads of
+  // `pool`. See make_cpu_model.
   CpuModel(const core::PackedFile& file, std::span<const Precision> precisions, int max_batch,
-           int max_context, int threads, const KernelTable& table,
+           int max_context, std::shared_ptr<ThreadPool> pool, const KernelTable& table,
            const core::PackedFile* target = nullptr);
 
   const ModelShape& shape() const override { return shape_; }
@@ -42,7 +42,7 @@ class CpuModel final : public Model {
   std::shared_ptr<const void> save(int slot, int length) const override;
   void restore(int slot, const std::shared_ptr<const void>& saved) override;
 
-  ThreadPool& pool() { return pool_; }
+  ThreadPool& pool() { return *pool_; }
   KvCache& cache() { return cache_; }
 
  private:
@@ -54,7 +54,7 @@ class CpuModel final : public Model {
   const std::string transforms_;
   const int max_batch_, max_context_;
   const KernelTable& kernels_;
-  ThreadPool pool_;
+  const std::shared_ptr<ThreadPool> pool_;
   ModelWeights weights_;
   KvCache cache_;
   Pass pass_;
@@ -63,12 +63,18 @@ class CpuModel final : public Model {
   std::vector<PassRow> rows_;
 };
 
-// A model with a KV cache of `max_batch` slots of `max_context` tokens, on `threads` threads (0:
-// one a core). The file must outlive the model, and so must `target`, which a draft head needs:
-// the model that it was trained for. Throws core::Error that says what to change: `out_of_memory`
-// with the bytes needed and available, `unsupported` for a precision that the file does not serve,
-// `model` for a shape that the kernels cannot run, a draft head without its target or with another,
-// `bad_request` for sizes below 1.
+// A model with a KV cache of `max_batch` slots of `max_context` tokens. Models that take turns
+// share a pool: what waits for its turn in a pool of its own has gone to sleep when the turn comes,
+// and waking it costs about a tenth of a millisecond. The file must outlive the model, and so must
+// `target`, which a draft head needs: the model that it was trained for. Throws core::Error that
+// says what to change: `out_of_memory` with the bytes needed and available, `unsupported` for a
+// precision that the file does not serve, `model` for a shape that the kernels cannot run, a draft
+// head without its target or with another, `bad_request` for sizes below 1.
+std::unique_ptr<CpuModel> make_cpu_model(const core::PackedFile& file,
+                                         std::span<const Precision> precisions, int max_batch,
+                                         int max_context, std::shared_ptr<ThreadPool> pool,
+                                         const core::PackedFile* target = nullptr);
+// On `threads` threads of its own (0: one a core).
 std::unique_ptr<CpuModel> make_cpu_model(const core::PackedFile& file,
                                          std::span<const Precision> precisions, int max_batch,
                                          int max_context, int threads = 0,

@@ -105,8 +105,8 @@ std::vector<RandomModelSpec> all_specs() {
 
 std::unique_ptr<CpuModel> build(const RandomModel& head, int threads = 2,
                                 const KernelTable& table = kernels()) {
-  return std::make_unique<CpuModel>(head.file(), kPrecisions, 4, 128, threads, table,
-                                    &target().file());
+  return std::make_unique<CpuModel>(head.file(), kPrecisions, 4, 128,
+                                    std::make_shared<ThreadPool>(threads), table, &target().file());
 }
 
 // Tokens, and features of `width` a token.

@@ -96,7 +96,8 @@ std::vector<int> path_of(uint64_t ancestors) {
 
 std::unique_ptr<CpuModel> build(const RandomModel& random, int threads,
                                 const KernelTable& table = kernels()) {
-  return std::make_unique<CpuModel>(random.file(), kPrecisions, kSlots, kContext, threads, table);
+  return std::make_unique<CpuModel>(random.file(), kPrecisions, kSlots, kContext,
+                                    std::make_shared<ThreadPool>(threads), table);
 }
 
 // The first `length` keys and values of a slot.
@@ -147,7 +148,8 @@ TEST_CASE("8-bit weights and an untied 16-bit head are shape invariant too") {
   std::vector<Row> plain;
   for (const char* isa : {"scalar", "avx2", "avx512"}) {
     if (kernels(isa) == nullptr) continue;
-    CpuModel model(random.file(), precisions, 2, kContext, 2, *kernels(isa));
+    CpuModel model(random.file(), precisions, 2, kContext, std::make_shared<ThreadPool>(2),
+                   *kernels(isa));
     const std::vector<Row> alone = one_by_one(model, Precision::w8a8, 0, tokens);
     if (plain.empty()) plain = alone;
     CHECK(alone == plain);

@@ -33,10 +33,11 @@ class LoadedOnCpu : public DeviceModel {
 
 class CpuHardware : public Hardware {
  public:
-  explicit CpuHardware(int threads) : threads_(threads == 0 ? cpu::available_cores() : threads) {}
+  explicit CpuHardware(int threads)
+      : pool_(std::make_shared<cpu::ThreadPool>(threads == 0 ? cpu::available_cores() : threads)) {}
 
   Description description() const override {
-    return {"cpu", processor_name(), cpu::kernels().name, threads_};
+    return {"cpu", processor_name(), cpu::kernels().name, pool_->size()};
   }
   std::vector<Precision> precisions() const override {
     return {Precision::fp16,          Precision::bf16,        Precision::w8a8,
@@ -49,11 +50,11 @@ class CpuHardware : public Hardware {
                                     std::span<const Precision> precisions, int max_batch,
                                     int max_context) override {
     return std::make_unique<LoadedOnCpu>(
-        cpu::make_cpu_model(file, precisions, max_batch, max_context, threads_, target));
+        cpu::make_cpu_model(file, precisions, max_batch, max_context, pool_, target));
   }
 
  private:
-  int threads_;
+  const std::shared_ptr<cpu::ThreadPool> pool_;  // one model computes at a time
 };
 
 }  // namespace
