@@ -7,7 +7,9 @@ weights (`load_format=dummy`).
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -116,8 +118,14 @@ def hf_config(sizes: Mapping[str, Any], precision: str) -> dict[str, Any]:
 
 
 def _synthetic(sizes: Mapping[str, Any], precision: str) -> Checkpoint:
-    folder = Path(tempfile.mkdtemp(prefix="specquant-vllm-"))
-    (folder / "config.json").write_text(json.dumps(hf_config(sizes, precision)))
+    config = json.dumps(hf_config(sizes, precision))
+    # vLLM keeps what it compiled by the model's path among others, so that equal models have one.
+    name = hashlib.sha256(config.encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"specquant-vllm-{os.getuid()}" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".config.{os.getpid()}"
+    partial.write_text(config)
+    partial.replace(folder / "config.json")
     digest = f"synthetic-{sizes['name']}-{sizes['seed']}"
     return Checkpoint(folder, True, _DTYPE[precision], sizes, digest)
 

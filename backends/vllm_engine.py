@@ -33,6 +33,8 @@ COMPUTE_DTYPE = {
 }
 _PREFILL_TOKENS = 8192
 """Prompt tokens of one step, at least: prompts that start together are one step's work."""
+_LENGTH_STEP = 32
+"""Tokens to which the longest sequence is rounded up."""
 
 
 class DraftCounter(StatLoggerBase):  # type: ignore[misc]  # vLLM has no types here
@@ -198,16 +200,19 @@ class VllmEngine(Engine):
         assert self._checkpoint is not None
         assert self._request is not None
         sizes, request = self._checkpoint.sizes, self._request
+        # What vLLM compiled serves runs of nearly the same length.
+        length = -(-request["max_context"] // _LENGTH_STEP) * _LENGTH_STEP
+        length = min(length, sizes["max_position"])
         # A block of the cache holds 16 tokens; one more for each sequence's last block.
-        tokens = (request["max_context"] + 32) * request["max_batch"]
+        tokens = (length + 32) * request["max_batch"]
         arguments: dict[str, Any] = {
             "model": str(self._checkpoint.folder),
             "load_format": "dummy" if self._checkpoint.synthetic else "auto",
             "skip_tokenizer_init": True,
             "dtype": self._checkpoint.dtype,
-            "max_model_len": request["max_context"],
+            "max_model_len": length,
             "max_num_seqs": request["max_batch"],
-            "max_num_batched_tokens": max(_PREFILL_TOKENS, request["max_context"]),
+            "max_num_batched_tokens": max(_PREFILL_TOKENS, length),
             "kv_cache_memory_bytes": max(1 << 30, _kv_bytes(sizes, tokens) * 5 // 4),
             "gpu_memory_utilization": self._options.gpu_memory_utilization,
             "enable_prefix_caching": False,

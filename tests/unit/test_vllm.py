@@ -32,6 +32,13 @@ def test_a_synthetic_model_is_a_folder_with_a_config_alone() -> None:
     assert quantization["config_groups"]["group_0"]["weights"]["num_bits"] == 4
 
 
+def test_equal_synthetic_models_are_one_folder_for_vllms_compile_cache() -> None:
+    folder = checkpoint_of({"synthetic": SHAPE}, "w4a16").folder
+    assert checkpoint_of({"synthetic": SHAPE}, "w4a16").folder == folder
+    assert checkpoint_of({"synthetic": SHAPE}, "fp16").folder != folder
+    assert checkpoint_of({"synthetic": {**SHAPE, "num_layers": 3}}, "w4a16").folder != folder
+
+
 def test_sixteen_bit_precisions_name_no_quantization() -> None:
     assert "quantization_config" not in hf_config(SHAPE, "fp16")
     assert hf_config(SHAPE, "bf16")["torch_dtype"] == "bfloat16"
