@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from backends.client import Worker, WorkerFailure
+from backends.client import Worker, WorkerDied, WorkerFailure
 from backends.pack.errors import CheckpointError
 from backends.tokenizer import Tokenizer, TokenizerError
 from harness.workload.errors import WorkloadError
@@ -255,6 +255,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
     except (WorkerFailure, CheckpointError, TokenizerError, WorkloadError) as error:
         print(f"device_agreement: {error}", file=sys.stderr)
+        if isinstance(error, WorkerDied):
+            print(error.stderr_tail, end="", file=sys.stderr)
         return 2
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)

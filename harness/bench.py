@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from backends.client import WorkerFailure
+from backends.client import WorkerDied, WorkerFailure
 from backends.tokenizer import TokenizerError
 from harness import environment, plan
 from harness.config import Settings
@@ -188,6 +188,10 @@ def _hello(settings: Settings, pool: WorkerPool, backend: str) -> Mapping[str, A
     except WorkerFailure as failure:
         made_by = settings.backends[backend].made_by
         mend = f" Build it with `{made_by}`." if made_by else ""
+        if isinstance(failure, WorkerDied):
+            # A worker that ends with 2 was built and says what it misses: a driver, a GPU.
+            said = failure.stderr_tail.strip().rpartition("\n")[2]
+            mend = (f" It said: {said}" if said else "") + (mend if failure.returncode != 2 else "")
         raise ConfigError(f"backends.{backend}: {failure}{mend}") from failure
 
 

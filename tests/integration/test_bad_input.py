@@ -91,6 +91,10 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
         "backends.native.command=['true']",
         ("backends.native", "hello"),
     ),
+    "worker on a host without a GPU": (
+        """backends.native.command=[sh,-c,'echo "No GPU can be used." >&2; exit 2']""",
+        ("It said: No GPU can be used.",),
+    ),
     "command as text": ("backends.native.command=worker", ("backends.native.command", "list")),
     "workload missing": ("workload.path=none.jsonl", ("none.jsonl",)),
     "no value": ("workload.path=???", ("workload.path",)),
