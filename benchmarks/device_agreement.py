@@ -5,7 +5,8 @@ python -m benchmarks.device_agreement [--prompts 48] [--tokens 64] [--near 0.25]
 Both engines answer the requests of `workload=prod`. Where their tokens first differ, each engine
 is asked by how much it prefers its own token to the other's: the difference of the two
 log-probabilities, in nats. A difference at which neither preference exceeds `--near` is a near tie.
-What follows a difference is another text, and is not compared.
+What follows a difference is another text, and is not compared. As a yardstick, the CPU's answers at
+each precision are compared with its own at w4a16 in the same way.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from harness.workload.errors import WorkloadError
 from harness.workload.request_file import read_requests
 
 PRECISIONS = ("fp16", "w4a16", "w4a8", "w4a4")
+YARDSTICK = "w4a16"
 REQUESTS = Path("conf/workload/data/prod.jsonl")
 DEVICES = ("cpu", "cuda")
 _BATCH = 8
@@ -51,15 +53,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of one precision: tokens that were compared, and the differences that ended a comparison."""
+    """Of one precision: the CPU's answers, tokens of them that were compared, and the differences
+    that ended a comparison."""
 
     precision: str
-    requests: int
+    answers: tuple[tuple[int, ...], ...]
     compared: int
     differences: tuple[Difference, ...]
 
-    def to_json(self, limit: float) -> dict[str, Any]:
-        """The counts and every difference."""
+    @property
+    def requests(self) -> int:
+        """Number of answers."""
+        return len(self.answers)
+
+    def to_json(self, limit: float, yardstick: Agreement) -> dict[str, Any]:
+        """The counts and every difference; `yardstick` is another precision's agreement."""
         ties = sum(difference.near_tie(limit) for difference in self.differences)
         return {
             "precision": self.precision,
@@ -68,6 +76,7 @@ class Agreement:
             "tokens_compared": self.compared,
             "near_ties": ties,
             "other_differences": len(self.differences) - ties,
+            f"cpu_against_{yardstick.precision}": parted(self.answers, yardstick.answers),
             "differences": [asdict(difference) for difference in self.differences],
         }
 
@@ -75,9 +84,8 @@ class Agreement:
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
     """Where two answers first differ: an index, None where they are the same tokens.
 
-    An answer that ends where the other goes on differs there; both then have a token to show, since
-    an answer ends with a stop token or at the same length. Raises ValueError where one is the
-    other's beginning.
+    An answer that ends before the other differs in its stop token. Raises ValueError where it has
+    none and is the other's beginning.
     """
     for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
         if one != other:
@@ -85,6 +93,18 @@ def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
     if len(ours) != len(theirs):
         raise ValueError("one answer is the beginning of the other, without a stop token.")
     return None
+
+
+def parted(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> dict[str, int]:
+    """How many answers differ, and the tokens that were compared up to the first differences."""
+    places = [first_difference(one, other) for one, other in zip(ours, theirs, strict=True)]
+    compared = (
+        len(one) if place is None else place + 1 for one, place in zip(ours, places, strict=True)
+    )
+    return {
+        "differences": sum(place is not None for place in places),
+        "tokens_compared": sum(compared),
+    }
 
 
 class Engine(Protocol):
@@ -167,11 +187,9 @@ def compare(
             for name, engine in engines.items()
         }
         answers = {name: future.result() for name, future in asked.items()}
-    compared = 0
     differences = []
     for index, (cpu, cuda) in enumerate(zip(answers["cpu"], answers["cuda"], strict=True)):
         place = first_difference(cpu, cuda)
-        compared += len(cpu) if place is None else place + 1
         if place is None:
             continue
         text = [*prompts[index], *cpu[:place]]
@@ -185,7 +203,12 @@ def compare(
                 engines["cuda"].preference(text, cpu[place], precision),
             )
         )
-    return Agreement(precision, len(prompts), compared, tuple(differences))
+    return Agreement(
+        precision,
+        tuple(map(tuple, answers["cpu"])),
+        parted(answers["cpu"], answers["cuda"])["tokens_compared"],
+        tuple(differences),
+    )
 
 
 @contextmanager
@@ -203,7 +226,8 @@ def show(results: Sequence[Mapping[str, Any]]) -> None:
     """Print the counts as a Markdown table."""
     print(
         "| precision | answers | the same | tokens compared | near ties | other differences "
-        "| largest preference, nats |\n| --- | --- | --- | --- | --- | --- | --- |"
+        "| largest preference, nats | differences per 100 tokens "
+        f"| CPU against its {YARDSTICK}: per 100 tokens |\n|" + " --- |" * 9
     )
     for found in results:
         preferences = [
@@ -211,10 +235,15 @@ def show(results: Sequence[Mapping[str, Any]]) -> None:
             for difference in found["differences"]
         ]
         largest = f"{max(preferences):.3f}" if preferences else "-"
+        yardstick = found[f"cpu_against_{YARDSTICK}"]
+        shares = (
+            100 * len(preferences) / found["tokens_compared"],
+            100 * yardstick["differences"] / yardstick["tokens_compared"],
+        )
         print(
             f"| {found['precision']} | {found['requests']} | {found['same_answers']} "
             f"| {found['tokens_compared']} | {found['near_ties']} | {found['other_differences']} "
-            f"| {largest} |"
+            f"| {largest} | {' | '.join(f'{share:.1f}' for share in shares)} |"
         )
 
 
@@ -243,12 +272,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         room = max(map(len, prompts)) + given.tokens + 1
         with both_engines(given.worker, given.model, room) as engines:
-            results = [
-                compare(engines, prompts, precision, given.tokens, tokenizer.stop_ids).to_json(
-                    given.near
-                )
+            found = {
+                precision: compare(engines, prompts, precision, given.tokens, tokenizer.stop_ids)
                 for precision in PRECISIONS
-            ]
+            }
             described = {
                 name: {"device": engine.device, "proof": engine.proof}
                 for name, engine in engines.items()
@@ -258,10 +285,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, WorkerDied):
             print(error.stderr_tail, end="", file=sys.stderr)
         return 2
+    results = [agreement.to_json(given.near, found[YARDSTICK]) for agreement in found.values()]
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        found = {"near_nats": given.near, "engines": described, "precisions": results}
-        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        stored = {"near_nats": given.near, "engines": described, "precisions": results}
+        given.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     show(results)
     return 0
 
