@@ -12,6 +12,11 @@ using core::Error;
 using core::ErrorType;
 using core::TensorKind;
 
+// Final norm of a drawn draft head: logits of this standard deviation, under which a few tokens
+// have most of the probability, as under a trained head. Under nearly equal probabilities no tree
+// would grow deep.
+constexpr float kDrawnHeadNorm = 8.0F;
+
 constexpr const char* kParts[kMatrixKinds] = {"qkv", "o", "gate_up", "down"};
 
 // Activations of the layers are 8-bit integers (or 4-bit ones in the same range).
@@ -80,6 +85,11 @@ void ModelWeights::place_vectors() {
   for (std::size_t i = 0; origin_.file != nullptr && i < names.size(); ++i) {
     if (!origin_.has(names[i])) continue;
     std::ranges::copy(origin_.tensor(names[i])->floats(), values.data() + i * hidden);
+  }
+  if (origin_.synthetic.target) {
+    const auto final_norm =
+        values.begin() + static_cast<std::ptrdiff_t>(2 * shape_.layers * hidden);
+    std::fill_n(final_norm, hidden, kDrawnHeadNorm);
   }
   norms_ = DeviceBuffer(values.size() * sizeof(float), "norms");
   check(cudaMemcpy(norms_.as<void>(), values.data(), norms_.bytes(), cudaMemcpyHostToDevice),

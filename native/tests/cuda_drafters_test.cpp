@@ -67,6 +67,20 @@ TEST_CASE("a synthetic head drafts beside a synthetic target") {
   const Row row = forward(*head, Precision::w4a16, {sequence.rows(0, 0, 5)})[4];
   CHECK(row.values.size() == 70 + 2);
   for (const float value : row.values) CHECK(std::isfinite(value));
+  // A drawn head is sure of its choices, a drawn model is not: trees grow deep.
+  const auto sureness = [](Model& drawn, std::size_t count) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < count; ++i) {
+      sum += std::exp(static_cast<double>(drawn.top(i)[0].logit - drawn.log_sum(i)));
+    }
+    return sum / static_cast<double>(count);
+  };
+  const Sequence long_sequence = random_sequence(100, 3 * 192, 6);
+  forward(*head, Precision::w4a16, {long_sequence.rows(0, 0, 100)});
+  CHECK(sureness(*head, 100) > 0.4);
+  const Rows plain_rows{0, 0, long_sequence.tokens, {}};
+  forward(*whole, Precision::w4a16, {plain_rows});
+  CHECK(sureness(*whole, 100) < 0.2);
   Job job;
   job.prompts = {{1, 2, 3}};
   job.max_new_tokens = {40};
