@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from harness.drafters import TARGET
-from harness.shapes import drafted
+from harness.shapes import drafted, longest_path
 from harness.vocabulary import MAX_DRAFTED
 
 Json = Mapping[str, Any]
@@ -62,9 +62,10 @@ def forwards(precision: str, drafter: Json, shape: Json) -> Iterator[Forward]:
     yield verification(TARGET, precision, shape, proposed)
     if drafter["kind"] == "cascade":
         yield from inner_round(drafter)
-        # The last inner round may bring more than was missing.
-        most = min(MAX_DRAFTED, proposed + drafted(drafter["inner_shape"]))
-        yield verification(TARGET, precision, shape, most)
+        # The last inner round may bring more than was missing: up to a whole path of its shape.
+        most = min(MAX_DRAFTED, proposed + longest_path(drafter["inner_shape"]))
+        for more in range(proposed + 1, most + 1):
+            yield verification(TARGET, precision, shape, more)
     yield from draft_steps(drafter, shape)
 
 
