@@ -96,6 +96,10 @@ struct KernelTable {
   // prepared for all rows. Threads may pack different rows of one buffer.
   void (*pack)(const float* x, std::size_t stride, int row_begin, int row_end, PackedRows& out);
 
+  // Packs `count` columns of one row, from `column` on; x holds just these. Both are multiples
+  // of 32. Threads may pack different columns of one buffer.
+  void (*pack_columns)(const float* x, int row, int column, int count, PackedRows& out);
+
   // y[row · y_stride + output] for the output rows of tiles [tile_begin, tile_end), every packed
   // row. Each weight is read from memory once. `accumulate` adds to y (the residual) instead of
   // storing. Pairs of kinds: f16 with f32, bf16 with bf16, affine4 and affine8 with i16, i8,

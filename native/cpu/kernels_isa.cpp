@@ -10,14 +10,16 @@ namespace specquant::cpu::SPECQUANT_ISA {
 
 const KernelTable& table(bool native_bf16) {
 #if defined(SPECQUANT_SIMD_AVX512)
-  static constexpr KernelTable with_bf16{SPECQUANT_TEXT(SPECQUANT_ISA), true, pack<true>,
-                                         matmul<true>, integer_accumulators};
+  static constexpr KernelTable with_bf16{
+      SPECQUANT_TEXT(SPECQUANT_ISA), true, pack<true>, pack_columns<true>, matmul<true>,
+      integer_accumulators};
   if (native_bf16) return with_bf16;
 #else
   static_cast<void>(native_bf16);
 #endif
-  static constexpr KernelTable plain{SPECQUANT_TEXT(SPECQUANT_ISA), false, pack<false>,
-                                     matmul<false>, integer_accumulators};
+  static constexpr KernelTable plain{
+      SPECQUANT_TEXT(SPECQUANT_ISA), false,         pack<false>,
+      pack_columns<false>,           matmul<false>, integer_accumulators};
   return plain;
 }
 

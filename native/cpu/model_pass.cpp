@@ -10,6 +10,14 @@ using core::Architecture;
 
 namespace {
 
+// Tiles of gate and up that make a whole group of down's inputs.
+constexpr int kGroupTiles = 2 * kActivationGroup / kTileRows;
+
+// How much of its next product's weights a thread asks for in advance, and how many lines of it at
+// once: as many as a core's requests in flight, and few while it waits and looks for the others.
+constexpr std::size_t kReadAheadBytes = 65536;
+constexpr int kLinesAtOnce = 32, kLinesWhileWaiting = 4;
+
 // Few rows are normalized and packed by every thread for itself. Sharing them out would cost a
 // barrier, and rows of one block share every cache line; so whole blocks are shared, and a team
 // must be large before one thread should pack a block for all.
@@ -59,7 +67,8 @@ Pass::Pass(const core::PackedMetadata& metadata, int max_context, const KernelTa
   for (std::size_t thread = 0; thread < inputs_.size(); ++thread) {
     inputs_[thread].scratch.resize(static_cast<std::size_t>(transformed));
     inputs_[thread].normed.resize(at(thread == 0 ? kPassRows : kRowBlock, widest));
-    scores_[thread].resize(at(std::min(shape_.heads / shape_.kv_heads, 4), score_stride_));
+    scores_[thread].resize(
+        at(kRowsAtOnce * std::min(shape_.heads / shape_.kv_heads, 4), score_stride_));
     outputs_[thread].resize(at(kPassRows, kPieceOutputs));
   }
   logit_rows_.reserve(kPassRows);
@@ -82,8 +91,8 @@ void Pass::run(const WeightSet& weights, std::span<const PassRow> rows, LogitRes
   prepare_inputs();
   pool_.run([this](Member& member) {
     bring_in_features(member);
-    layers(member);
-    head(member);
+    const ReadAhead ahead = layers(member);
+    head(member, ahead);
   });
 }
 
@@ -142,10 +151,11 @@ void Pass::pack(Member& member, const float* x, int width, const int32_t* column
 }
 
 void Pass::norm_and_pack(Member& member, const float* norm, const int32_t* columns,
-                         PackedRows& packed) {
+                         PackedRows& packed, ReadAhead& ahead) {
   float* normed = inputs(member).normed.data();
   prepare_rows(member, static_cast<int>(rows_.size()), [&](int begin, int end) {
     for (int row = begin; row < end; ++row) normalize(row, norm, normed + at(row, shape_.hidden));
+    ahead.ask(kLinesAtOnce);
     pack(member, normed, shape_.hidden, columns, begin, end, packed);
   });
 }
@@ -168,7 +178,24 @@ void Pass::pack_rows(Member& member, const std::vector<float>& values, int width
   });
 }
 
-void Pass::layers(Member& member) {
+bool Pass::packs_attention(const LayerWeights& layer) const {
+  return !attention_transform_ && layer.o_columns == nullptr &&
+         shape_.head_dim % kActivationGroup == 0;
+}
+
+bool Pass::packs_mlp(const LayerWeights& layer) const {
+  return !mlp_transform_ && layer.down_columns == nullptr;
+}
+
+ReadAhead Pass::start_of(const Member& member, const Matrix& matrix, int step) {
+  const int tiles = matrix.tile_count();
+  const auto [begin, end] = member.own_range(tiles, piece_tiles(tiles, member.size(), step));
+  const std::byte* first = matrix.tiles + static_cast<std::size_t>(begin) * matrix.tile_bytes();
+  const std::size_t bytes = static_cast<std::size_t>(end - begin) * matrix.tile_bytes();
+  return {first, first + std::min(bytes, kReadAheadBytes)};
+}
+
+ReadAhead Pass::layers(Member& member) {
   const int rows = static_cast<int>(rows_.size());
   Inputs& input = inputs(member);
   float* outputs = outputs_[static_cast<std::size_t>(member.index())].data();
@@ -177,14 +204,18 @@ void Pass::layers(Member& member) {
     kernels_.matmul(piece_of(matrix, begin, end), packed, 0, end - begin, outputs, kPieceOutputs,
                     false);
   };
+  ReadAhead ahead;  // of the next product
+  const auto wait = [&] { member.barrier([&] { ahead.ask(kLinesWhileWaiting); }); };
   // Adds a product to the residual stream.
-  const auto accumulate = [&](const Matrix& matrix, const PackedRows& packed) {
+  const auto accumulate = [&](const Matrix& matrix, const PackedRows& packed, const Matrix& next,
+                              int next_step) {
     member.share(matrix.tile_count(), piece_tiles(matrix.tile_count(), member.size(), 1),
                  [&](int begin, int end) {
                    kernels_.matmul(matrix, packed, begin, end, residual_.data(), shape_.hidden,
                                    true);
                  });
-    member.barrier();
+    ahead = start_of(member, next, next_step);
+    wait();
   };
 
   for (int index = 0; index < shape_.layers; ++index) {
@@ -195,11 +226,12 @@ void Pass::layers(Member& member) {
     if (joins) {
       join_norms(member, layer.attention_norm);
     } else {
-      norm_and_pack(member, layer.attention_norm, layer.qkv_columns, input.qkv);
+      norm_and_pack(member, layer.attention_norm, layer.qkv_columns, input.qkv, ahead);
     }
     // A head with a norm of its own is computed in one piece.
-    const int step = layer.q_norm == nullptr ? 1 : shape_.head_dim / kTileRows;
-    member.share(layer.qkv.tile_count(), piece_tiles(layer.qkv.tile_count(), member.size(), step),
+    const int qkv_step = layer.q_norm == nullptr ? 1 : shape_.head_dim / kTileRows;
+    member.share(layer.qkv.tile_count(),
+                 piece_tiles(layer.qkv.tile_count(), member.size(), qkv_step),
                  [&](int begin, int end) {
                    product(layer.qkv, joins ? input.joined : input.qkv, begin, end);
                    add_bias_and_normalize(layer, begin, end, outputs);
@@ -208,29 +240,50 @@ void Pass::layers(Member& member) {
     member.barrier();
 
     attention(member, index);
-    member.barrier();
+    ahead = start_of(member, layer.o, 1);
+    wait();
 
-    pack_rows(member, attention_, attention_width_, attention_transform_, layer.o_columns, input.o);
-    accumulate(layer.o, input.o);
+    if (packs_attention(layer)) {
+      accumulate(layer.o, inputs_[0].o, layer.gate_up, kGroupTiles);
+    } else {
+      pack_rows(member, attention_, attention_width_, attention_transform_, layer.o_columns,
+                input.o);
+      accumulate(layer.o, input.o, layer.gate_up, kGroupTiles);
+    }
 
-    norm_and_pack(member, layer.mlp_norm, layer.gate_up_columns, input.gate_up);
+    norm_and_pack(member, layer.mlp_norm, layer.gate_up_columns, input.gate_up, ahead);
+    const bool packs = packs_mlp(layer);
     member.share(layer.gate_up.tile_count(),
-                 piece_tiles(layer.gate_up.tile_count(), member.size(), 2),
+                 piece_tiles(layer.gate_up.tile_count(), member.size(), kGroupTiles),
                  [&](int begin, int end) {
                    product(layer.gate_up, input.gate_up, begin, end);
+                   const int column = begin / 2 * kTileRows;
                    for (int row = 0; row < rows; ++row) {
-                     floats_.silu_product(
-                         outputs + at(row, kPieceOutputs), (end - begin) / 2,
-                         mlp_.data() + at(row, shape_.intermediate) + at(begin / 2, kTileRows));
+                     float* values = mlp_.data() + at(row, shape_.intermediate) + column;
+                     floats_.silu_product(outputs + at(row, kPieceOutputs), (end - begin) / 2,
+                                          values);
+                     if (!packs) continue;
+                     kernels_.pack_columns(values, row, column, (end - begin) / 2 * kTileRows,
+                                           inputs_[0].down);
                    }
                  });
-    member.barrier();
+    ahead = start_of(member, layer.down, 1);
+    wait();
 
-    pack_rows(member, mlp_, shape_.intermediate, mlp_transform_, layer.down_columns, input.down);
-    accumulate(layer.down, input.down);
+    const bool last = index + 1 == shape_.layers;
+    const Matrix& next =
+        last ? weights_->head : weights_->layers[static_cast<std::size_t>(index) + 1].qkv;
+    const int next_step = last ? kPieceTiles : qkv_step;
+    if (packs) {
+      accumulate(layer.down, inputs_[0].down, next, next_step);
+    } else {
+      pack_rows(member, mlp_, shape_.intermediate, mlp_transform_, layer.down_columns, input.down);
+      accumulate(layer.down, input.down, next, next_step);
+    }
   }
   keep_features(member, shape_.layers);
   keep_features(member, shape_.layers + 1);
+  return ahead;
 }
 
 void Pass::keep_features(const Member& member, int tap) {
@@ -244,7 +297,7 @@ void Pass::keep_features(const Member& member, int tap) {
   }
 }
 
-void Pass::head(Member& member) {
+void Pass::head(Member& member, ReadAhead ahead) {
   const int rows = static_cast<int>(logit_rows_.size());
   if (rows == 0) return;
   Inputs& input = inputs(member);
@@ -253,6 +306,7 @@ void Pass::head(Member& member) {
       normalize(logit_rows_[static_cast<std::size_t>(i)], weights_->final_norm,
                 input.normed.data() + at(i, shape_.hidden));
     }
+    ahead.ask(kLinesAtOnce);
     kernels_.pack(input.normed.data(), shape_.hidden, begin, end, input.head);
   });
 

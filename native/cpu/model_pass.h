@@ -15,6 +15,7 @@
 #include "cpu/model_results.h"
 #include "cpu/model_rotary.h"
 #include "cpu/model_weights.h"
+#include "cpu/read_ahead.h"
 #include "cpu/threads.h"
 
 namespace specquant::cpu {
@@ -71,14 +72,18 @@ class Pass {
   void join_norms(Member& member, const float* stream_norm);
 
   void prepare_inputs();
-  void layers(Member& member);
+  // Returns what it has asked for of the head.
+  ReadAhead layers(Member& member);
+  // The start of what share() gives this thread of a matrix whose tiles go out in `step`s.
+  static ReadAhead start_of(const Member& member, const Matrix& matrix, int step);
   // model_pass_attention.cpp; the first two take the outputs of a piece of qkv.
   void add_bias_and_normalize(const LayerWeights& layer, int tile_begin, int tile_end,
                               float* outputs) const;
   void place_heads(int layer, int tile_begin, int tile_end, const float* outputs);
+  int attention_grain(const Member& member) const;  // in query heads of a row
   void attention(Member& member, int layer);
 
-  void head(Member& member);
+  void head(Member& member, ReadAhead ahead);
   // Keeps the residual stream where `tap` is wanted. Nobody may change it before the next barrier.
   void keep_features(const Member& member, int tap);
   Inputs& inputs(const Member& member) {
@@ -95,7 +100,11 @@ class Pass {
     member.share(rows, kRowBlock, work);
     member.barrier();
   }
-  void norm_and_pack(Member& member, const float* norm, const int32_t* columns, PackedRows& packed);
+  void norm_and_pack(Member& member, const float* norm, const int32_t* columns, PackedRows& packed,
+                     ReadAhead& ahead);
+  // Whether whoever computes the inputs of o, or of down, packs them at once for all threads.
+  bool packs_attention(const LayerWeights& layer) const;
+  bool packs_mlp(const LayerWeights& layer) const;
   // Packs `width` values a row, after their Hadamard transform where there is one.
   void pack_rows(Member& member, const std::vector<float>& values, int width,
                  const std::optional<core::Hadamard>& transform, const int32_t* columns,

@@ -60,37 +60,55 @@ void Pass::place_heads(int layer, int tile_begin, int tile_end, const float* out
   }
 }
 
+int Pass::attention_grain(const Member& member) const {
+  const int group = shape_.heads / shape_.kv_heads;
+  const int rows = static_cast<int>(rows_.size());
+  // Query heads are handed out by whole key-value heads, which they share; but one row has too few
+  // of those to keep the threads equally busy.
+  if (rows == 1) return (shape_.heads + member.size() - 1) / member.size();
+  // Rows go out in pairs where those keep the threads equally busy, or are many.
+  const int parts = shape_.kv_heads * rows;
+  const bool pairs = parts % (kRowsAtOnce * member.size()) == 0 || parts >= 16 * member.size();
+  return pairs ? kRowsAtOnce * group : group;
+}
+
 void Pass::attention(Member& member, int layer) {
   const int group = shape_.heads / shape_.kv_heads;
   const int rows = static_cast<int>(rows_.size());
-  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
-  // Query heads are handed out by whole key-value heads, which they share; but one row has too few
-  // of those to keep the threads equally busy.
-  const int grain = rows == 1 ? (shape_.heads + member.size() - 1) / member.size() : group;
-  member.share(shape_.heads * rows, grain, [&](int begin, int end) {
+  const bool packs = packs_attention(weights_->layers[static_cast<std::size_t>(layer)]);
+  AttentionTask task;
+  task.head_dim = shape_.head_dim;
+  task.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
+  task.scores = scores_[static_cast<std::size_t>(member.index())].data();
+  task.score_stride = score_stride_;
+  member.share(shape_.heads * rows, attention_grain(member), [&](int begin, int end) {
     for (int next = begin; next < end;) {
       const int key_head = next / group / rows;
       const int row = next / group % rows;
       const int first = next % group;
-      const int count = std::min(end - next, group - first);
-      next += count;
-      const std::size_t start =
-          at(row, attention_width_) + at(key_head * group + first, shape_.head_dim);
-      const PassRow& place = rows_[static_cast<std::size_t>(row)];
-      AttentionTask task;
-      task.query = query_.data() + start;
-      task.keys = cache_.keys(place.slot, layer, key_head);
-      task.values = cache_.values(place.slot, layer, key_head);
-      task.heads = count;
-      task.head_dim = shape_.head_dim;
-      task.prefix = place.prefix;
-      task.base = place.trunk;
-      task.ancestors = place.ancestors;
-      task.scale = scale;
-      task.scores = scores_[static_cast<std::size_t>(member.index())].data();
-      task.score_stride = score_stride_;
-      task.out = attention_.data() + start;
+      const int slot = rows_[static_cast<std::size_t>(row)].slot;
+      task.heads = std::min(end - next, group - first);
+      task.rows = 1;
+      if (end - next >= 2 * group && row + 1 < rows &&
+          rows_[static_cast<std::size_t>(row) + 1].slot == slot) {
+        task.rows = 2;
+      }
+      next += task.rows * task.heads;
+      task.keys = cache_.keys(slot, layer, key_head);
+      task.values = cache_.values(slot, layer, key_head);
+      const int column = (key_head * group + first) * shape_.head_dim;
+      for (int r = 0; r < task.rows; ++r) {
+        const std::size_t start = at(row + r, attention_width_) + static_cast<std::size_t>(column);
+        const PassRow& place = rows_[static_cast<std::size_t>(row + r)];
+        task.row[r] = {query_.data() + start, place.prefix, place.trunk, place.ancestors,
+                       attention_.data() + start};
+      }
       floats_.attend(task);
+      if (!packs) continue;
+      for (int r = 0; r < task.rows; ++r) {
+        kernels_.pack_columns(task.row[r].out, row + r, column, task.heads * shape_.head_dim,
+                              inputs_[0].o);
+      }
     }
   });
 }

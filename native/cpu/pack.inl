@@ -93,15 +93,15 @@ inline void store_quads(Vec16i bytes, std::byte* to, std::size_t stride) {
 }
 
 template <ActivationKind kind>
-inline void pack_quantized(const float* x, int cols, const PackedRow& out) {
+inline void pack_quantized(const float* x, int column, int count, const PackedRow& out) {
   constexpr std::size_t width = kind == ActivationKind::i16 ? 8 : 4;  // bytes of a quad
   const std::size_t stride = width * out.block_rows;
-  std::byte* to = out.data + width * out.row;
+  std::byte* to = out.data + static_cast<std::size_t>(column / 4) * stride + width * out.row;
   constexpr int columns = activation_group(kind);
-  for (int group = 0; group < cols / columns; ++group) {
-    const Vec16f first = Vec16f::load(x + group * columns);
+  for (int group = column / columns; group < (column + count) / columns; ++group, x += columns) {
+    const Vec16f first = Vec16f::load(x);
     Vec16f second = first;  // in a group of 16 it changes neither minimum nor maximum
-    if constexpr (columns == 32) second = Vec16f::load(x + group * columns + 16);
+    if constexpr (columns == 32) second = Vec16f::load(x + 16);
     Quantized q;
     if constexpr (kind == ActivationKind::u4 || kind == ActivationKind::u4g16) {
       q = quantize_u4(first, second);
@@ -136,9 +136,9 @@ inline Vec16i round_to_bf16(Vec16f x) {  // in the upper half of each lane
 }
 
 template <ActivationKind kind, bool native_bf16>
-inline void pack_float(const float* x, int cols, const PackedRow& out) {
-  for (int column = 0; column < cols; column += 16) {
-    Vec16f values = Vec16f::load(x + column);
+inline void pack_float(const float* x, int first, int count, const PackedRow& out) {
+  for (int column = first; column < first + count; column += 16, x += 16) {
+    Vec16f values = Vec16f::load(x);
     if constexpr (kind == ActivationKind::bf16) values = bits_float(round_to_bf16(values));
     if constexpr (kind == ActivationKind::bf16 && native_bf16) {
       uint16_t raw[16];
@@ -160,30 +160,35 @@ inline void pack_float(const float* x, int cols, const PackedRow& out) {
 }
 
 template <bool native_bf16>
+void pack_columns(const float* x, int row, int column, int count, PackedRows& out) {
+  using Kind = ActivationKind;
+  switch (out.kind) {
+    case Kind::f32:
+      pack_float<Kind::f32, native_bf16>(x, column, count, packed_row(out, row, 4));
+      break;
+    case Kind::bf16:
+      pack_float<Kind::bf16, native_bf16>(x, column, count,
+                                          packed_row(out, row, native_bf16 ? 2 : 4));
+      break;
+    case Kind::i16:
+      pack_quantized<Kind::i16>(x, column, count, packed_row(out, row, 2));
+      break;
+    case Kind::i8:
+      pack_quantized<Kind::i8>(x, column, count, packed_row(out, row, 1));
+      break;
+    case Kind::u4:
+      pack_quantized<Kind::u4>(x, column, count, packed_row(out, row, 1));
+      break;
+    case Kind::u4g16:
+      pack_quantized<Kind::u4g16>(x, column, count, packed_row(out, row, 1));
+      break;
+  }
+}
+
+template <bool native_bf16>
 void pack(const float* x, std::size_t stride, int row_begin, int row_end, PackedRows& out) {
   for (int row = row_begin; row < row_end; ++row) {
-    const float* values = x + stride * static_cast<std::size_t>(row);
-    switch (out.kind) {
-      case ActivationKind::f32:
-        pack_float<ActivationKind::f32, native_bf16>(values, out.cols, packed_row(out, row, 4));
-        break;
-      case ActivationKind::bf16:
-        pack_float<ActivationKind::bf16, native_bf16>(values, out.cols,
-                                                      packed_row(out, row, native_bf16 ? 2 : 4));
-        break;
-      case ActivationKind::i16:
-        pack_quantized<ActivationKind::i16>(values, out.cols, packed_row(out, row, 2));
-        break;
-      case ActivationKind::i8:
-        pack_quantized<ActivationKind::i8>(values, out.cols, packed_row(out, row, 1));
-        break;
-      case ActivationKind::u4:
-        pack_quantized<ActivationKind::u4>(values, out.cols, packed_row(out, row, 1));
-        break;
-      case ActivationKind::u4g16:
-        pack_quantized<ActivationKind::u4g16>(values, out.cols, packed_row(out, row, 1));
-        break;
-    }
+    pack_columns<native_bf16>(x + stride * static_cast<std::size_t>(row), row, 0, out.cols, out);
   }
 }
 

@@ -13,15 +13,7 @@
 namespace specquant::cpu {
 namespace {
 
-// A pause takes about 15 ns on recent x86 processors, so spinning ends after some 10 microseconds.
-constexpr int kSpins = 700;
 constexpr int kYields = 20;
-
-void pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
 
 // CPU quota of the control group in cores, rounded up, or a large number where there is none.
 int quota_cores() {
@@ -64,7 +56,7 @@ void ThreadPool::run(const Job& job) {
   job_number_.value.notify_all();
   Member caller(*this, 0);
   job(caller);
-  wait_for_team();
+  caller.barrier();
 }
 
 void ThreadPool::work(int index) {
@@ -75,19 +67,22 @@ void ThreadPool::work(int index) {
     ++seen;
     if (ending_) return;
     (*job_)(member);
-    wait_for_team();
+    member.barrier();
   }
 }
 
-void ThreadPool::wait_for_team() {
-  const int32_t phase = phase_.value.load(std::memory_order_relaxed);
-  if (arrived_.value.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
-    arrived_.value.store(0, std::memory_order_relaxed);
-    phase_.value.store(phase + 1, std::memory_order_release);
-    phase_.value.notify_all();
-    return;
-  }
-  wait_while(phase_.value, phase);
+bool ThreadPool::arrive(int32_t phase) {
+  if (arrived_.value.fetch_add(1, std::memory_order_acq_rel) + 1 != size()) return false;
+  arrived_.value.store(0, std::memory_order_relaxed);
+  phase_.value.store(phase + 1, std::memory_order_release);
+  phase_.value.notify_all();
+  return true;
+}
+
+void ThreadPool::pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
 }
 
 void ThreadPool::wait_while(const std::atomic<int32_t>& value, int32_t old) {
@@ -95,6 +90,10 @@ void ThreadPool::wait_while(const std::atomic<int32_t>& value, int32_t old) {
     if (value.load(std::memory_order_acquire) != old) return;
     pause();
   }
+  wait_longer(value, old);
+}
+
+void ThreadPool::wait_longer(const std::atomic<int32_t>& value, int32_t old) {
   for (int i = 0; i < kYields; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
     sched_yield();

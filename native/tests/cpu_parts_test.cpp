@@ -1,17 +1,20 @@
 // The parts of the CPU model: thread pool, logit results, float kernels.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "core/hadamard.h"
 #include "core/rotary.h"
 #include "cpu/bandwidth.h"
 #include "cpu/elementwise.h"
+#include "cpu/half.h"
 #include "cpu/kernels.h"
 #include "cpu/model_results.h"
 #include "cpu/model_tiles.h"
@@ -45,6 +48,27 @@ TEST_CASE("a team shares every piece once, and a barrier shows all writes") {
       }
     }
   }
+}
+
+TEST_CASE("a thread that waits is not idle, and its own range is what it is given first") {
+  ThreadPool pool(3);
+  std::atomic<int> idled{0};
+  std::vector<std::pair<int, int>> ranges(3);
+  pool.run([&](ThreadPool::Member& member) {
+    ranges[member.index()] = member.own_range(61, 4);
+    // The first two wait until one of them has been idle.
+    while (member.index() == 2 && idled == 0) {
+    }
+    member.barrier([&] { ++idled; });
+  });
+  CHECK(idled > 0);
+  int next = 0;  // the ranges lie beside each other, in whole pieces
+  for (const auto& [begin, end] : ranges) {
+    CHECK(begin == next);
+    CHECK(begin % 4 == 0);
+    next = end;
+  }
+  CHECK(next == 61);
 }
 
 TEST_CASE("bandwidth is a rate that a machine can have") {
@@ -198,6 +222,65 @@ TEST_CASE("a Hadamard transform is the product with its dense matrix, bitwise on
         want += (ones % 2 == 0 ? sign : -sign) * x[j] / std::sqrt(width);
       }
       CHECK(std::fabs(first[i] - want) < 2e-6);
+    }
+  }
+}
+
+TEST_CASE("attention of two rows at once is that of each alone, bitwise on all processors") {
+  constexpr int kContext = 96, kDim = 48;  // 16 dimensions behind a stretch of 32
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  const auto halves = [&] {
+    std::vector<uint16_t> values(kContext * kDim);
+    for (uint16_t& value : values) value = f16_from_float(normal(random));
+    return values;
+  };
+  const std::vector<uint16_t> keys = halves(), values = halves();
+  const std::pair<AttentionRow, AttentionRow> cases[] = {
+      {{.prefix = 16}, {.prefix = 17}},  // a chain, into another block of keys
+      {{.prefix = 41}, {.prefix = 40}},
+      {{.prefix = 1}, {.prefix = 90}},
+      {{.prefix = 30, .base = 30, .ancestors = 0b1},
+       {.prefix = 30, .base = 30, .ancestors = 0b101}},
+      {{.prefix = 20, .base = 20, .ancestors = 0b1011}, {.prefix = 25}},
+      {{.prefix = 0, .base = 0, .ancestors = 0b1}, {.prefix = 33}},
+  };
+  for (const int heads : {1, 2, 3, 4, 7}) {
+    std::vector<float> query(2 * heads * kDim);
+    for (float& value : query) value = normal(random);
+    for (const auto& [first, second] : cases) {
+      std::vector<float> expected;
+      for (const auto& [isa, table] : tables()) {
+        CAPTURE(isa);
+        CAPTURE(heads);
+        const auto attend = [&](std::vector<AttentionRow> rows, int from) {
+          std::vector<float> scores(kRowsAtOnce * 4 * kContext);
+          std::vector<float> out(rows.size() * heads * kDim, 99.0F);
+          AttentionTask task;
+          task.rows = static_cast<int>(rows.size());
+          task.keys = keys.data();
+          task.values = values.data();
+          task.heads = heads;
+          task.head_dim = kDim;
+          task.scale = 0.25F;
+          task.scores = scores.data();
+          task.score_stride = kContext;
+          for (std::size_t r = 0; r < rows.size(); ++r) {
+            task.row[r] = rows[r];
+            task.row[r].query = query.data() + (from + r) * heads * kDim;
+            task.row[r].out = out.data() + r * heads * kDim;
+          }
+          table->attend(task);
+          return out;
+        };
+        const std::vector<float> both = attend({first, second}, 0);
+        std::vector<float> apart = attend({first}, 0);
+        const std::vector<float> other = attend({second}, 1);
+        apart.insert(apart.end(), other.begin(), other.end());
+        if (expected.empty()) expected = both;
+        CHECK(both == apart);
+        CHECK(both == expected);
+      }
     }
   }
 }

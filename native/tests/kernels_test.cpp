@@ -317,6 +317,36 @@ TEST_CASE("packing is the same on every instruction set and for rows packed apar
   }
 }
 
+TEST_CASE("columns of a row that are packed apart, in any order, are those of the whole row") {
+  std::mt19937 random = fresh_random();
+  for (const int rows : {1, 3, 37}) {
+    const std::vector<float> x = random_rows(rows, kCols, random);
+    for (ActivationKind kind : {ActivationKind::f32, ActivationKind::bf16, ActivationKind::i16,
+                                ActivationKind::i8, ActivationKind::u4, ActivationKind::u4g16}) {
+      for (const KernelTable* table : tables()) {
+        CAPTURE(rows);
+        CAPTURE(std::string(table->name));
+        CAPTURE(std::string(name_of(kind)));
+        const PackedRows whole = packed(*table, kind, x.data(), rows, kCols);
+        PackedRows parts;
+        parts.prepare(kind, rows, kCols);
+        constexpr int kCut = kCols / 64 * 32;
+        for (int row = rows - 1; row >= 0; --row) {
+          const float* values = x.data() + static_cast<std::size_t>(row) * kCols;
+          table->pack_columns(values + kCut, row, kCut, kCols - kCut, parts);
+          for (int column = 0; column < kCut; column += 32) {
+            table->pack_columns(values + column, row, column, 32, parts);
+          }
+        }
+        CHECK(parts.data == whole.data);
+        CHECK(same_bits(parts.scale.data(), whole.scale.data(), whole.scale.size()));
+        CHECK(same_bits(parts.scaled_sum.data(), whole.scaled_sum.data(), whole.scale.size()));
+        CHECK(parts.integer_sum == whole.integer_sum);
+      }
+    }
+  }
+}
+
 TEST_CASE("accumulate adds to what is there") {
   std::mt19937 random = fresh_random();
   for (const KernelTable* table : tables()) {
