@@ -102,6 +102,7 @@ class Settings:
     fresh: bool
     dry_run: bool
     score_quality: bool
+    noise_pair: bool
     config: Mapping[str, Any]
 
 
@@ -155,6 +156,7 @@ def read(cfg: DictConfig) -> Settings:
         fresh=flag(config["fresh"], "fresh"),
         dry_run=flag(config["dry_run"], "dry_run"),
         score_quality=flag(config["score_quality"], "score_quality"),
+        noise_pair=flag(config["noise_pair"], "noise_pair"),
         config=config,
     )
 

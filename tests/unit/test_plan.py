@@ -57,6 +57,8 @@ def test_every_group_holds_the_baseline_and_its_second_run() -> None:
         assert group.baseline.method.method_id == "fp16"
         roles = [cell.role for cell in group.cells if cell.method.is_baseline]
         assert roles == ["baseline", "noise"]
+    for group in built("noise_pair=false").groups:
+        assert [cell.role for cell in group.cells if cell.method.is_baseline] == ["baseline"]
 
 
 @pytest.mark.parametrize(
