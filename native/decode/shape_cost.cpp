@@ -9,7 +9,7 @@ namespace {
 
 // Weights of a new measurement, of the logarithm, and how far one may reach: a neighbour on a
 // shared machine can make a round last many times as long.
-constexpr double kOwnWeight = 0.15, kCommonWeight = 0.05, kReach = 1.5;
+constexpr double kOwnWeight = 0.1, kCommonWeight = 0.1, kReach = 1.5;
 constexpr double kOtherWeight = 0.1, kCatchUpWeight = 0.3;
 constexpr double kShortest = 1e-9;  // a clock may stand still
 // Of drafting one token in plain rounds, before any drafting was timed.

@@ -13,8 +13,8 @@ namespace specquant::decode {
 class TimeCurve {
  public:
   void set(int size, double seconds) { points_[size] = seconds; }
-  // Moves towards what was measured: mostly at this size, a little at every other one too, so that
-  // sizes that are not measured any more follow what slows down all of them.
+  // Moves towards what was measured: half of the way at every size, so that those which are not
+  // measured now follow what slows down all of them and do not look cheap; the rest at this one.
   void follow(int size, double seconds);
   bool empty() const { return points_.empty(); }
   double at(double size) const;
