@@ -5,8 +5,10 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
+from harness.by_category import ratio_by_category
 from harness.comparison import Group, Key
 from harness.findings import finding
+from harness.quality import plain_target
 
 
 def auto_rows(group: Group, names: dict[Key, str]) -> list[dict[str, Any]]:
@@ -35,6 +37,8 @@ def _entry(group: Group, key: Key, names: dict[Key, str]) -> dict[str, Any]:
     rates = group.decode.values.mean(axis=0)
     best = max(fixed, key=lambda other: float(rates[group.keys.index(other)]), default=None)
     over_best = group.single({key: 1.0, best: -1.0}).exp() if best else None
+    plain = plain_target(group, key)
+    plain = plain if plain in group.keys else None
     entry: dict[str, Any] = {
         "group": group.name,
         "method_id": key[0],
@@ -44,6 +48,8 @@ def _entry(group: Group, key: Key, names: dict[Key, str]) -> dict[str, Any]:
         "trials": len(choices),
         "best_fixed": best and best[0],
         "over_best": over_best and over_best.to_json(),
+        "over_best_by_category": ratio_by_category(group, key, best) if best else {},
+        "over_plain_by_category": ratio_by_category(group, key, plain) if plain else {},
     }
     entry["finding"] = None
     if len(group.blocks) < 2:

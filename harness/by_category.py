@@ -40,6 +40,26 @@ def by_category(group: Group, key: Key, repeating: frozenset[str]) -> list[dict[
     return rows
 
 
+def ratio_by_category(group: Group, key: Key, other: Key) -> dict[str, Any]:
+    """The decode throughput of one method over another's, by category, each with its interval."""
+    found: dict[str, Any] = {}
+    for name in sorted({c for trial in group.trials[key].values() for c in trial.categories}):
+        own = _of(group, key, name, NO_PROMPTS)
+        theirs = _of(group, other, name, NO_PROMPTS)
+        ids = [prompt for trial in own for prompt in trial.prompt_ids]
+        columns = [
+            [getattr(trial, field) for trial in trials]
+            for trials in (own, theirs)
+            for field in ("decode_tokens", "decode_s")
+        ]
+        settings, rng = group.settings, group.rng(f"category {name} {key} {other}")
+        ratio = throughput_ratio(
+            _by_prompt(ids, columns), settings.level, settings.bootstrap_draws, rng
+        )
+        found[name] = ratio and ratio.to_json()
+    return found
+
+
 def _figures(
     group: Group, key: Key, category: str, left_out: frozenset[str]
 ) -> dict[str, Any] | None:

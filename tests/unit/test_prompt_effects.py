@@ -146,3 +146,27 @@ def test_a_category_has_its_acceptance_and_its_gain_over_baseline_and_target(
         )
     assert rows["w4a16"]["by_category"][0]["versus_target"] is None
     assert math.isclose(rows["w4a16"]["by_category"][0]["acceptance_length"]["mean"], 1.0)
+
+
+def test_a_chosen_shape_is_compared_with_the_best_fixed_one_by_category(tmp_path: Path) -> None:
+    chosen, fixed = "w4a16+self-w4a4.g5", "w4a16+self-w4a4.g3"
+
+    def change(record: dict[str, Any]) -> None:
+        if record["cell"]["method_id"] == chosen:
+            record["cell"]["shape"] = {"kind": "auto", "candidates": [record["cell"]["shape"]]}
+        for place, request in enumerate(record["requests"]):
+            request["category"] = "xy"[place % 2]
+
+    world = FakeWorld(groups=(GroupSpec(1, "natural", (3, 5), 6),))
+    found = analyse(Folder(world, record=change).write(tmp_path))
+    (entry,) = found["auto"]
+    assert (entry["method_id"], entry["best_fixed"]) == (chosen, fixed)
+    rows = {m["method_id"]: m for m in found["methods"] if m["role"] == "method"}
+    own = {row["category"]: row["versus_target"]["mean"] for row in rows[chosen]["by_category"]}
+    best = {row["category"]: row["versus_target"]["mean"] for row in rows[fixed]["by_category"]}
+    for name in "xy":
+        over_plain = entry["over_plain_by_category"][name]
+        assert over_plain["mean"] == pytest.approx(own[name])
+        assert over_plain["ci_low"] < over_plain["mean"] < over_plain["ci_high"]
+        over_best = entry["over_best_by_category"][name]
+        assert over_best["mean"] == pytest.approx(own[name] / best[name])
