@@ -1,8 +1,9 @@
 // Activations between matrices: how they lie in memory, and how a lane takes its share of them.
 //
-// Every row is stored in 16 bits, padded with zeros to whole 128 columns, in the order
-// [0,2,4,6,1,3,5,7] inside each eight columns. Products of integers read 8-bit codes that are made
-// from them (quantize.cuh), in natural order, with a scale for each 32 columns.
+// [block of 32 columns][row, up to kPassRows][32], so that what a lane group of eight tokens reads
+// is one piece of memory. Values have 16 bits, in the order [0,2,4,6,1,3,5,7] inside each eight
+// columns; rows are padded with zeros to whole 128 columns. Products of integers read 8-bit codes
+// that are made from them (quantize.cuh), in natural order, with a scale for each block and row.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,53 +27,36 @@ __device__ __forceinline__ uint16_t to_16_bits(float value, bool bf16) {
               : __half_as_ushort(__float2half_rn(fminf(fmaxf(value, -65504.0F), 65504.0F)));
 }
 
-// Where a lane finds the tokens of a product: token l/4 of each token tile, and of the columns the
-// eight that are its own. Null for tokens that are not there: they are zeros.
-template <int kTokenTiles>
-struct Tokens {
-  const uint8_t* row[kTokenTiles];
-  const float* scales;  // of codes: [block of 32 columns][token], from the lane's own
+// The place of a row's column in 16-bit activations.
+__device__ __forceinline__ size_t activation_index(int row, int column) {
+  return (static_cast<size_t>(column / 32) * kPassRows + row) * 32 + column % 32 / 8 * 8 +
+         place_of(column % 8);
+}
+
+// Where a lane finds a token tile of a product: token l/4 and of the columns the eight that are its
+// own. Null for a token that is not there: it is zeros.
+struct TokenTile {
+  const uint8_t* row;
+  const float* scales;  // of codes: [block of 32 columns][row], from the lane's own
 };
 
-// Blocks of 32 columns from `column` on.
-template <int kTokenTiles, int kBlocks>
-__device__ __forceinline__ void load_blocks(const Tokens<kTokenTiles>& tokens, int column,
-                                            uint4 (&x)[kTokenTiles][kBlocks]) {
+// Blocks of 32 columns from `column` on; 16 bytes of values or 8 of codes a lane.
+template <class Fragment, int kBlocks>
+__device__ __forceinline__ void load_blocks(const TokenTile& tile, int column,
+                                            Fragment (&x)[kBlocks]) {
 #pragma unroll
-  for (int t = 0; t < kTokenTiles; ++t) {
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      x[t][b] = make_uint4(0, 0, 0, 0);
-      if (tokens.row[t] != nullptr) {
-        x[t][b] = __ldcg(reinterpret_cast<const uint4*>(tokens.row[t] + (column + b * 32) * 2));
-      }
+  for (int b = 0; b < kBlocks; ++b) {
+    x[b] = Fragment{};
+    if (tile.row != nullptr) {
+      x[b] = __ldcg(reinterpret_cast<const Fragment*>(
+          tile.row + static_cast<size_t>(column / 32 + b) * (kPassRows * 4 * sizeof(Fragment))));
     }
   }
 }
 
-template <int kTokenTiles, int kBlocks>
-__device__ __forceinline__ void load_codes(const Tokens<kTokenTiles>& tokens, int column,
-                                           uint2 (&x)[kTokenTiles][kBlocks]) {
-#pragma unroll
-  for (int t = 0; t < kTokenTiles; ++t) {
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      x[t][b] = make_uint2(0, 0);
-      if (tokens.row[t] != nullptr) {
-        x[t][b] = __ldcg(reinterpret_cast<const uint2*>(tokens.row[t] + column + b * 32));
-      }
-    }
-  }
-}
-
-// Of four blocks of codes: a lane takes that of block l/8 and token l%8 of each token tile.
-template <int kTokenTiles>
-__device__ __forceinline__ void load_scales(const Tokens<kTokenTiles>& tokens, int column,
-                                            float (&scale)[kTokenTiles]) {
-#pragma unroll
-  for (int t = 0; t < kTokenTiles; ++t) {
-    scale[t] = __ldcg(tokens.scales + column / 32 * kStepRows + t * 8);
-  }
+// Of four blocks of codes: a lane takes that of block l/8 and token l%8.
+__device__ __forceinline__ float load_scale(const TokenTile& tile, int column) {
+  return __ldcg(tile.scales + column / 32 * kPassRows);
 }
 
 // Sums over kBlocks of f16 activations for the lane's two tokens 2·(l%4) and + 1: x, y of columns

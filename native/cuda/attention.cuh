@@ -2,36 +2,37 @@
 //
 // Products are transposed: positions, then dimensions, fill the 16 rows of a tensor-core tile, and
 // the query heads of a KV head and the rows of the group its eight columns ("queries"). Positions
-// are cut into splits of 16 in logical order, dealt out in turn to the warps, which take theirs in
-// order with a running maximum; the warps' results are added in order. So a row's sums depend on
-// nothing but its own length: splits that it does not see change no bit of them.
+// are cut into splits of 16 in logical order, dealt out in turn to 16 teams, which take theirs in
+// order with a running maximum; the teams' results are added in order. A team is a warp, or warps
+// take several teams in turn. So a row's sums depend on nothing but its own length: splits that it
+// does not see change no bit of them.
 #pragma once
 
 #include "cuda/step_memory.cuh"
 
 namespace specquant::cuda {
 
-template <int kHeadDim>
+template <int kHeadDim, int kBlockWarps>
 __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, bool bf16,
-                                       StepMemory& block) {
+                                       const StepRow* rows, const RowGroup* groups,
+                                       AttentionMemory& memory) {
   constexpr int kBlocks = kHeadDim / 32, kTiles = kHeadDim / 16;
   constexpr float kNothing = -INFINITY;
-  AttentionMemory& memory = block.attention;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int r = lane / 4, c = lane % 4;
 
-  const RowGroup group = block.group[unit / a.kv_heads];
+  const RowGroup group = groups[unit / a.kv_heads];
   const int kv_head = unit % a.kv_heads;
   const int heads = a.heads / a.kv_heads;
-  const StepRow& first = block.row[group.first];
-  const int length = block.row[group.first + group.count - 1].visible;
+  const StepRow& first = rows[group.first];
+  const int length = rows[group.first + group.count - 1].visible;
   const int prefix = first.prefix;
   const uint64_t ancestors = first.ancestors;
   const bool tree = ancestors != 0;
   const int used = group.count * heads;
 
+  __syncthreads();  // what the unit before left has been read
   if (tree) {
-    __syncthreads();  // the table may still be read for the unit before
     if (threadIdx.x < 64 && (ancestors >> threadIdx.x & 1) != 0) {
       memory.tail[__popcll(ancestors & ((uint64_t{1} << threadIdx.x) - 1))] =
           prefix + static_cast<int>(threadIdx.x);
@@ -53,7 +54,7 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
       query[b] = __ldcg(reinterpret_cast<const uint4*>(from + b * 32));
     }
   }
-  const int visible[2] = {block.row[row_of(2 * c)].visible, block.row[row_of(2 * c + 1)].visible};
+  const int visible[2] = {rows[row_of(2 * c)].visible, rows[row_of(2 * c + 1)].visible};
 
   const size_t head_start =
       ((static_cast<size_t>(first.slot) * a.layers + layer) * a.kv_heads + kv_head) *
@@ -62,116 +63,118 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
   const __half* values = a.values + head_start + static_cast<size_t>(r) * a.max_positions;
   const float scale = rsqrtf(static_cast<float>(kHeadDim)) * 1.44269504F;  // to powers of two
 
-  // Of queries 2c and 2c + 1; out[d] holds dimensions 16d + r, for both, and 16d + r + 8.
-  float maximum[2] = {kNothing, kNothing}, total[2] = {};
-  float out[kTiles][4] = {};
+  const int teams = min(kTeams, (length + kSplit - 1) / kSplit);
 #pragma unroll 1
-  for (int start = warp * kSplit; start < length; start += kWarps * kSplit) {
-    // Row r of half j of the score tile is position 4·(r/2) + 2j + r%2 of the split, so that
-    // transposed halves give a lane four neighbouring positions, as the values lie.
-    float score[4] = {};
-    uint32_t key[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      int entry = min(start + r / 2 * 4 + j * 2 + r % 2, length - 1);
-      if (tree && entry >= prefix) entry = memory.tail[entry - prefix];
-      key[j] = static_cast<uint32_t>(entry) * kHeadDim;
-    }
-    uint4 k[kBlocks][2];
-#pragma unroll
-    for (int i = 0; i < 2 * kBlocks; ++i) {
-      k[i / 2][i % 2] = __ldcg(reinterpret_cast<const uint4*>(keys + key[i % 2] + i / 2 * 32));
-    }
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const uint4 q = query[b], upper = k[b][0], lower = k[b][1];
-      mma_f16(score, upper.x, lower.x, upper.y, lower.y, q.x, q.y);
-      mma_f16(score, upper.z, lower.z, upper.w, lower.w, q.z, q.w);
-    }
-    uint32_t weight[2];  // of query r, positions 4c + 2j and + 1
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float high = maximum[i];
+  for (int team = warp; team < teams; team += kBlockWarps) {
+    // Of queries 2c and 2c + 1; out[d] holds dimensions 16d + r, for both, and 16d + r + 8.
+    float maximum[2] = {kNothing, kNothing}, total[2] = {};
+    float out[kTiles][4] = {};
+#pragma unroll 1
+    for (int start = team * kSplit; start < length; start += kTeams * kSplit) {
+      // Row r of half j of the score tile is position 4·(r/2) + 2j + r%2 of the split, so that
+      // transposed halves give a lane four neighbouring positions, as the values lie.
+      float score[4] = {};
+      uint32_t key[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float& s = score[2 * j + i];
-        s = start + r / 2 * 4 + j * 2 + r % 2 < visible[i] ? s * scale : kNothing;
-        high = fmaxf(high, s);
+        int entry = min(start + r / 2 * 4 + j * 2 + r % 2, length - 1);
+        if (tree && entry >= prefix) entry = memory.tail[entry - prefix];
+        key[j] = static_cast<uint32_t>(entry) * kHeadDim;
       }
-      for (int step = 4; step < 32; step *= 2) high = fmaxf(high, __shfl_xor_sync(~0U, high, step));
-      const float base = high == kNothing ? 0.0F : high;
-      const float keep = exp2f(maximum[i] - base);  // 0 at first
-      float sum = 0.0F;
+      uint4 k[kBlocks][2];
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        score[2 * j + i] = exp2f(score[2 * j + i] - base);
-        sum += score[2 * j + i];
-      }
-      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0U, sum, step);
-      total[i] = total[i] * keep + sum;
-      maximum[i] = high;
-#pragma unroll
-      for (int d = 0; d < kTiles; ++d) {
-        out[d][i] *= keep;
-        out[d][2 + i] *= keep;
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const __half2 both = __floats2half2_rn(score[2 * j], score[2 * j + 1]);
-      weight[j] = transpose_octet(*reinterpret_cast<const uint32_t*>(&both));
-    }
-    const int position = start + c * 4;
-    const auto add = [&](int d, const uint2& upper, const uint2& lower) {
-      mma_f16(out[d], upper.x, lower.x, upper.y, lower.y, weight[0], weight[1]);
-    };
-    if (!tree || start + kSplit <= prefix) {
-      uint2 v[2 * kTiles];
-#pragma unroll
-      for (int i = 0; i < 2 * kTiles; ++i) {
-        v[i] = __ldcg(reinterpret_cast<const uint2*>(
-            values + static_cast<size_t>(i * 8) * a.max_positions + position));
+      for (int i = 0; i < 2 * kBlocks; ++i) {
+        k[i / 2][i % 2] = __ldcg(reinterpret_cast<const uint4*>(keys + key[i % 2] + i / 2 * 32));
       }
 #pragma unroll
-      for (int d = 0; d < kTiles; ++d) add(d, v[2 * d], v[2 * d + 1]);
-    } else {
-      int entries[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        entries[i] = min(position + i, length - 1);
-        if (entries[i] >= prefix) entries[i] = memory.tail[entries[i] - prefix];
+      for (int b = 0; b < kBlocks; ++b) {
+        const uint4 q = query[b], upper = k[b][0], lower = k[b][1];
+        mma_f16(score, upper.x, lower.x, upper.y, lower.y, q.x, q.y);
+        mma_f16(score, upper.z, lower.z, upper.w, lower.w, q.z, q.w);
       }
+      uint32_t weight[2];  // of query r, positions 4c + 2j and + 1
 #pragma unroll
-      for (int d = 0; d < kTiles; ++d) {
-        __align__(8) __half v[2][4];
+      for (int i = 0; i < 2; ++i) {
+        float high = maximum[i];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          v[i / 4][i % 4] = __ldcg(
-              values + static_cast<size_t>(d * 16 + i / 4 * 8) * a.max_positions + entries[i % 4]);
+        for (int j = 0; j < 2; ++j) {
+          float& s = score[2 * j + i];
+          s = start + r / 2 * 4 + j * 2 + r % 2 < visible[i] ? s * scale : kNothing;
+          high = fmaxf(high, s);
         }
-        add(d, *reinterpret_cast<const uint2*>(v[0]), *reinterpret_cast<const uint2*>(v[1]));
+        for (int step = 4; step < 32; step *= 2)
+          high = fmaxf(high, __shfl_xor_sync(~0U, high, step));
+        const float base = high == kNothing ? 0.0F : high;
+        const float keep = exp2f(maximum[i] - base);  // 0 at first
+        float sum = 0.0F;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          score[2 * j + i] = exp2f(score[2 * j + i] - base);
+          sum += score[2 * j + i];
+        }
+        for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0U, sum, step);
+        total[i] = total[i] * keep + sum;
+        maximum[i] = high;
+#pragma unroll
+        for (int d = 0; d < kTiles; ++d) {
+          out[d][i] *= keep;
+          out[d][2 + i] *= keep;
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const __half2 both = __floats2half2_rn(score[2 * j], score[2 * j + 1]);
+        weight[j] = transpose_octet(*reinterpret_cast<const uint32_t*>(&both));
+      }
+      const int position = start + c * 4;
+      const auto add = [&](int d, const uint2& upper, const uint2& lower) {
+        mma_f16(out[d], upper.x, lower.x, upper.y, lower.y, weight[0], weight[1]);
+      };
+      if (!tree || start + kSplit <= prefix) {
+        uint2 v[2 * kTiles];
+#pragma unroll
+        for (int i = 0; i < 2 * kTiles; ++i) {
+          v[i] = __ldcg(reinterpret_cast<const uint2*>(
+              values + static_cast<size_t>(i * 8) * a.max_positions + position));
+        }
+#pragma unroll
+        for (int d = 0; d < kTiles; ++d) add(d, v[2 * d], v[2 * d + 1]);
+      } else {
+        int entries[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          entries[i] = min(position + i, length - 1);
+          if (entries[i] >= prefix) entries[i] = memory.tail[entries[i] - prefix];
+        }
+#pragma unroll
+        for (int d = 0; d < kTiles; ++d) {
+          __align__(8) __half v[2][4];
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            v[i / 4][i % 4] =
+                __ldcg(values + static_cast<size_t>(d * 16 + i / 4 * 8) * a.max_positions +
+                       entries[i % 4]);
+          }
+          add(d, *reinterpret_cast<const uint2*>(v[0]), *reinterpret_cast<const uint2*>(v[1]));
+        }
       }
     }
-  }
 
-  const int teams = min(kWarps, (length + kSplit - 1) / kSplit);
-  __syncthreads();  // what the unit before left has been read
-  if (warp < teams) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (r == 0) {
-        memory.maximum[warp][2 * c + i] = maximum[i];
-        memory.total[warp][2 * c + i] = total[i];
+        memory.maximum[team][2 * c + i] = maximum[i];
+        memory.total[team][2 * c + i] = total[i];
       }
 #pragma unroll
       for (int d = 0; d < kTiles; ++d) {
-        memory.out[warp][2 * c + i][d * 16 + r] = out[d][i];
-        memory.out[warp][2 * c + i][d * 16 + r + 8] = out[d][2 + i];
+        memory.out[team][2 * c + i][d * 16 + r] = out[d][i];
+        memory.out[team][2 * c + i][d * 16 + r + 8] = out[d][2 + i];
       }
     }
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < used * kHeadDim; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < used * kHeadDim; i += kBlockWarps * 32) {
     const int index = i / kHeadDim, dimension = i % kHeadDim;
     float highest = kNothing;
     for (int w = 0; w < teams; ++w) highest = fmaxf(highest, memory.maximum[w][index]);
@@ -181,10 +184,8 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
       sum = fmaf(memory.total[w][index], factor, sum);
       value = fmaf(memory.out[w][index][dimension], factor, value);
     }
-    __stcg(a.attention + static_cast<size_t>(row_of(index)) * a.attention_stride +
-               (kv_head * heads + index % heads) * kHeadDim + dimension / 8 * 8 +
-               place_of(dimension % 8),
-           to_16_bits(value / sum, bf16));
+    const int column = (kv_head * heads + index % heads) * kHeadDim + dimension;
+    __stcg(a.attention + activation_index(row_of(index), column), to_16_bits(value / sum, bf16));
   }
 }
 

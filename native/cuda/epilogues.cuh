@@ -8,27 +8,39 @@
 namespace specquant::cuda {
 
 // 1 / rms of each row from sums of squares of 16 columns, to shared memory. The order of the sum
-// does not depend on the number of rows. Needs a block barrier behind it.
+// does not depend on the number of rows. Loads of kTogether rows a warp are under way together.
+// Needs a block barrier behind it.
+template <int kBlockWarps, int kTogether>
 __device__ __forceinline__ void inverse_rms(const float* squares, int columns, float epsilon,
-                                            int rows, const int32_t* row, float* out) {
+                                            int rows, float* out) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int count = columns / kTileRows;
-  for (int token = warp; token < rows; token += kWarps) {
-    const int from = row == nullptr ? token : __ldg(row + token);
-    const float* own = squares + static_cast<size_t>(from) * count;
-    float sum = 0.0F;
-    for (int i = lane; i < count; i += 32) sum += __ldcg(own + i);
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0U, sum, step);
-    if (lane == 0) out[token] = 1.0F / sqrtf(sum / static_cast<float>(columns) + epsilon);
+  for (int first = warp; first < rows; first += kBlockWarps * kTogether) {
+    float sum[kTogether] = {};
+#pragma unroll 4
+    for (int i = lane; i < count; i += 32) {
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        const int row = first + j * kBlockWarps;
+        if (row < rows) sum[j] += __ldcg(squares + static_cast<size_t>(row) * count + i);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const int row = first + j * kBlockWarps;
+      if (row >= rows) break;
+      for (int step = 16; step > 0; step /= 2) sum[j] += __shfl_xor_sync(~0U, sum[j], step);
+      if (lane == 0) out[row] = 1.0F / sqrtf(sum[j] / static_cast<float>(columns) + epsilon);
+    }
   }
 }
 
-// Adds a product to the residual stream, which its block keeps (`own`: this tile's), and leaves the
+// Adds a product to the residual stream (`own`: of this tile, in rows of `stride`) and leaves the
 // next norm's input and sums of squares. `norm` are its weights for the tile; its 1 / rms is
 // applied to the next product instead.
 __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* norm, bool bf16,
-                                                const TileSums& sums, int tile, int t,
-                                                float (*own)[kTileRows]) {
+                                                const TileSums& sums, int tile, int t, float* own,
+                                                int stride) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float weight[2] = {norm[lane / 4], norm[lane / 4 + 8]};
 #pragma unroll
@@ -36,12 +48,12 @@ __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* 
     const int token = t * 8 + lane % 4 * 2 + i;
     float square = 0.0F;
     if (token < a.rows) {
-      const float first = own[token][lane / 4] + (i == 0 ? sums.x : sums.y);
-      const float second = own[token][lane / 4 + 8] + (i == 0 ? sums.z : sums.w);
-      own[token][lane / 4] = first;
-      own[token][lane / 4 + 8] = second;
-      uint16_t* to = a.normed + static_cast<size_t>(token) * a.hidden_stride + tile * kTileRows +
-                     place_of(lane / 4);
+      float* at = own + static_cast<size_t>(token) * stride + lane / 4;
+      const float first = at[0] + (i == 0 ? sums.x : sums.y);
+      const float second = at[8] + (i == 0 ? sums.z : sums.w);
+      at[0] = first;
+      at[8] = second;
+      uint16_t* to = a.normed + activation_index(token, tile * kTileRows + lane / 4);
       __stcg(to, to_16_bits(first * weight[0], bf16));
       __stcg(to + 8, to_16_bits(second * weight[1], bf16));
       square = fmaf(first, first, second * second);
@@ -53,10 +65,10 @@ __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* 
   }
 }
 
-// Leaves the residual stream behind a layer where it is wanted (`own`: this tile's, as the same
-// lanes have just added to it).
+// Leaves the residual stream behind a layer where it is wanted (`own` as in add_to_residual, as the
+// same lanes have just added to it).
 __device__ __forceinline__ void keep_residual(const StepArgs& a, int layer, int tile, int t,
-                                              const float (*own)[kTileRows]) {
+                                              const float* own, int stride) {
   float* out = a.kept[layer];
   if (out == nullptr) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -65,14 +77,18 @@ __device__ __forceinline__ void keep_residual(const StepArgs& a, int layer, int 
     const int token = t * 8 + lane % 4 * 2 + i;
     if (token >= a.rows) continue;
     float* to = out + static_cast<size_t>(token) * a.hidden + tile * kTileRows + lane / 4;
-    to[0] = own[token][lane / 4];
-    to[8] = own[token][lane / 4 + 8];
+    const float* from = own + static_cast<size_t>(token) * stride + lane / 4;
+    to[0] = from[0];
+    to[8] = from[8];
   }
 }
 
 // Rotates queries and keys, and writes keys and values to the cache. A tile lies within one head.
+// turn(token, pair) gives cosine and sine.
+template <class Turn>
 __device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const TileSums& sums,
-                                          int tile, int t, const StepMemory& memory) {
+                                          int tile, int t, const StepRow* rows, const float* rms,
+                                          Turn turn) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int head = tile * kTileRows / a.head_dim;
   const int dimension = tile * kTileRows % a.head_dim + lane / 4;
@@ -83,13 +99,13 @@ __device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const Ti
     const int d = dimension + i / 2 * 8;
     const float other = __shfl_xor_sync(~0U, values[i], 4);  // the pair's other dimension
     if (token >= a.rows) continue;
-    const StepRow& row = memory.row[token];
+    const StepRow& row = rows[token];
     float value = values[i];
     if (head < a.heads + a.kv_heads) {
-      const float2 turn = memory.rotary[token][d / 2];
-      value = d % 2 == 0 ? value * turn.x - other * turn.y : value * turn.x + other * turn.y;
+      const float2 by = turn(token, d / 2);
+      value = d % 2 == 0 ? value * by.x - other * by.y : value * by.x + other * by.y;
     }
-    const __half rounded = __float2half_rn(value * memory.rms[token]);
+    const __half rounded = __float2half_rn(value * rms[token]);
     if (head < a.heads) {
       a.query[(static_cast<size_t>(token) * a.heads + head) * a.head_dim + d] = rounded;
       continue;
@@ -116,9 +132,39 @@ __device__ __forceinline__ void silu_product(const StepArgs& a, bool bf16, const
     if (token >= a.rows) continue;
     const float gate = (i == 0 ? sums.x : sums.y) * rms[token];
     const float up = (i == 0 ? sums.z : sums.w) * rms[token];
-    __stcg(
-        a.mlp + static_cast<size_t>(token) * a.intermediate_stride + tile * 8 + place_of(lane / 4),
-        to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16));
+    __stcg(a.mlp + activation_index(token, tile * 8 + lane / 4),
+           to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16));
+  }
+}
+
+// What a product of a layer takes, and its columns.
+__host__ __device__ __forceinline__ const uint16_t* source_of(const StepArgs& a, int layer,
+                                                              MatrixKind kind) {
+  return kind == kO                   ? a.attention
+         : kind == kDown              ? a.mlp
+         : layer == 0 && kind == kQkv ? a.first
+                                      : a.normed;
+}
+__host__ __device__ __forceinline__ int columns_of(const StepArgs& a, int layer, MatrixKind kind) {
+  return kind == kO                   ? a.attention_padded
+         : kind == kDown              ? a.intermediate_padded
+         : layer == 0 && kind == kQkv ? a.first_padded
+                                      : a.hidden_padded;
+}
+
+// Of the rows that have a row of logits.
+__device__ __forceinline__ void place_logits(const HeadArgs& a, const TileSums& sums, int tile,
+                                             int t, const float* rms) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float values[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = t * 8 + lane % 4 * 2 + i % 2;
+    const int output = tile * kTileRows + lane / 4 + i / 2 * 8;
+    if (token >= a.rows || output >= a.vocabulary) continue;
+    const int row = a.logit_row == nullptr ? token : __ldg(a.logit_row + token);
+    if (row < 0) continue;
+    a.logits[static_cast<size_t>(row) * a.vocabulary + output] = values[i] * rms[token];
   }
 }
 

@@ -6,9 +6,11 @@
 // 8·(l%4) ..., of weights and of activations alike, so that both are loaded in one piece; the order
 // of columns inside a product does not matter as long as both operands agree.
 //
-// Each format has an `Input`, a stage's activations in registers, which is filled in two steps so
-// that loads of several inputs can be under way: `load` asks, `prepare` derives the constants that
-// products need, which lie in the warp's shared memory, for pairs of tokens.
+// Each format has an `Input`, a stage's activations of a token tile in registers, which is filled
+// in two steps so that loads of several inputs can be under way: `load` asks, `prepare` derives the
+// `Constants` that products need, which lie in shared memory, for pairs of tokens. `multiply` takes
+// a stage of several weight tiles at once; input(t, b) gives the activations of token tile t and
+// block b, from wherever they lie.
 #pragma once
 
 #include "cuda/activations.cuh"
@@ -27,6 +29,25 @@ __device__ __forceinline__ uint2 words_of_block(const uint8_t* stage, int lane, 
   return make_uint2(pieces.z, pieces.w);
 }
 
+// Adds a group's products under its scale and offset: `scales` are those of its 16 rows, constants
+// hold Σ x of the tokens.
+template <int kTokenTiles, class Constants>
+__device__ __forceinline__ void add_group(const uint8_t* scales, int lane, int group,
+                                          const float (&sum)[kTokenTiles][4],
+                                          const Constants* constants,
+                                          float (&total)[kTokenTiles][4]) {
+  const float2 r0 = __half22float2(reinterpret_cast<const __half2*>(scales)[lane / 4]);
+  const float2 r1 = __half22float2(reinterpret_cast<const __half2*>(scales)[lane / 4 + 8]);
+#pragma unroll
+  for (int t = 0; t < kTokenTiles; ++t) {
+    const float2 x = constants[t].column_sums(group, lane % 4);
+    total[t][0] = fmaf(r0.x, sum[t][0], fmaf(r0.y, x.x, total[t][0]));
+    total[t][1] = fmaf(r0.x, sum[t][1], fmaf(r0.y, x.y, total[t][1]));
+    total[t][2] = fmaf(r1.x, sum[t][2], fmaf(r1.y, x.x, total[t][2]));
+    total[t][3] = fmaf(r1.x, sum[t][3], fmaf(r1.y, x.y, total[t][3]));
+  }
+}
+
 // 4-bit weights, f16 activations.
 //
 // A nibble becomes an f16 without arithmetic by writing exponent bits above it: 1024 + q, or 64 + q
@@ -36,37 +57,40 @@ __device__ __forceinline__ uint2 words_of_block(const uint8_t* stage, int lane, 
 template <int kGroup>
 struct Affine4F16 {
   static constexpr Act kAct = Act::f16;
-  static constexpr int kStageColumns = 128, kMostTokenTiles = 2;
+  static constexpr int kStageColumns = 128;
   static constexpr int kGroups = 128 / kGroup;
   static constexpr int kStageBytes = 1024 + kGroups * 64;
 
-  template <int kTokenTiles>
   struct Constants {
-    float4 sums[kTokenTiles][kGroups][4];  // of two tokens: −Σ offset·x of both, Σ x of both
+    float4 sums[kGroups][4];  // of two tokens: −Σ offset·x of both, Σ x of both
+    __device__ __forceinline__ float2 column_sums(int group, int pair) const {
+      return reinterpret_cast<const float2*>(&sums[group][pair])[1];
+    }
+  };
+  struct Input {
+    uint4 x[4];
+
+    __device__ __forceinline__ void load(const TokenTile& tile, int column) {
+      load_blocks(tile, column, x);
+    }
   };
   template <int kTokenTiles>
-  struct Input {
-    uint4 x[kTokenTiles][4];
-
-    __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
-      load_blocks<kTokenTiles, 4>(tokens, column, x);
-    }
-    __device__ __forceinline__ void prepare(int lane, Constants<kTokenTiles>& constants) {
-      __syncwarp();
+  static __device__ __forceinline__ void prepare(const Input (&input)[kTokenTiles], int lane,
+                                                 Constants* constants) {
+    __syncwarp();
 #pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
+    for (int t = 0; t < kTokenTiles; ++t) {
 #pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          const float4 s = column_sums<kGroup / 32>(&x[t][g * kGroup / 32]);
-          if (lane >= 4) continue;
-          constants.sums[t][g][lane] =
-              make_float4(-fmaf(1024.0F, s.x, 64.0F * s.z), -fmaf(1024.0F, s.y, 64.0F * s.w),
-                          s.x + s.z, s.y + s.w);
-        }
+      for (int g = 0; g < kGroups; ++g) {
+        const float4 s = column_sums<kGroup / 32>(&input[t].x[g * kGroup / 32]);
+        if (lane >= 4) continue;
+        constants[t].sums[g][lane] =
+            make_float4(-fmaf(1024.0F, s.x, 64.0F * s.z), -fmaf(1024.0F, s.y, 64.0F * s.w),
+                        s.x + s.z, s.y + s.w);
       }
-      __syncwarp();
     }
-  };
+    __syncwarp();
+  }
 
   static __device__ __forceinline__ void unpack(uint32_t word, uint32_t (&pair)[4]) {
     const uint32_t high = word >> 8;
@@ -76,46 +100,47 @@ struct Affine4F16 {
     pair[3] = and_xor(high, 0x00f000f0U, 0x54005400U);
   }
 
-  template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const Input<kTokenTiles>& in,
-                                                  const Constants<kTokenTiles>& constants,
-                                                  float (&total)[kTokenTiles][4]) {
-    float sum[kTokenTiles][4];
-    uint4 pieces{};
+  template <int kTiles, int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
+                                                  InputAt input, const Constants* constants,
+                                                  float (*total)[kTokenTiles][4]) {
+    float sum[kTiles][kTokenTiles][4];
+    uint4 pieces[kTiles];
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const uint2 w = words_of_block(stage, lane, block, pieces);
       const int group = block * 32 / kGroup;
-      if (block * 32 % kGroup == 0) {
+      uint32_t upper[kTiles][4], lower[kTiles][4];
 #pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          const float4 s = constants.sums[t][group][lane % 4];
-          sum[t][0] = sum[t][2] = s.x;
-          sum[t][1] = sum[t][3] = s.y;
-        }
+      for (int i = 0; i < kTiles; ++i) {
+        const uint2 w = words_of_block(stage[i], lane, block, pieces[i]);
+        unpack(w.x, upper[i]);
+        unpack(w.y, lower[i]);
       }
-      uint32_t upper[4], lower[4];
-      unpack(w.x, upper);
-      unpack(w.y, lower);
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        const uint4 x = in.x[t][block];
-        mma_f16(sum[t], upper[0], lower[0], upper[1], lower[1], x.x, x.y);
-        mma_f16(sum[t], upper[2], lower[2], upper[3], lower[3], x.z, x.w);
-      }
-      if ((block + 1) * 32 % kGroup == 0) {
-        const auto* scales = reinterpret_cast<const __half2*>(stage + 1024 + group * 64);
-        const float2 r0 = __half22float2(scales[lane / 4]);
-        const float2 r1 = __half22float2(scales[lane / 4 + 8]);
+        if (block * 32 % kGroup == 0) {
+          const float4 s = constants[t].sums[group][lane % 4];
 #pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          const float4 s = constants.sums[t][group][lane % 4];
-          total[t][0] = fmaf(r0.x, sum[t][0], fmaf(r0.y, s.z, total[t][0]));
-          total[t][1] = fmaf(r0.x, sum[t][1], fmaf(r0.y, s.w, total[t][1]));
-          total[t][2] = fmaf(r1.x, sum[t][2], fmaf(r1.y, s.z, total[t][2]));
-          total[t][3] = fmaf(r1.x, sum[t][3], fmaf(r1.y, s.w, total[t][3]));
+          for (int i = 0; i < kTiles; ++i) {
+            sum[i][t][0] = sum[i][t][2] = s.x;
+            sum[i][t][1] = sum[i][t][3] = s.y;
+          }
         }
+        const uint4 x = input(t, block);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          mma_f16(sum[i][t], upper[i][0], lower[i][0], upper[i][1], lower[i][1], x.x, x.y);
+        }
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          mma_f16(sum[i][t], upper[i][2], lower[i][2], upper[i][3], lower[i][3], x.z, x.w);
+        }
+      }
+      if ((block + 1) * 32 % kGroup != 0) continue;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        add_group<kTokenTiles>(stage[i] + 1024 + group * 64, lane, group, sum[i], constants,
+                               total[i]);
       }
     }
   }
@@ -133,85 +158,94 @@ __device__ __forceinline__ float from_magic(int32_t bits) {
 template <int kGroup>
 struct Affine4S8 {
   static constexpr Act kAct = Act::s8;
-  static constexpr int kStageColumns = 128, kMostTokenTiles = 2;
+  static constexpr int kStageColumns = 128;
   static constexpr int kGroups = 128 / kGroup;
   static constexpr int kStageBytes = 1024 + kGroups * 64;
 
-  template <int kTokenTiles>
   struct Constants {
-    float2 scales[kTokenTiles][4][4];      // [token tile][block] of two tokens
-    float2 sums[kTokenTiles][kGroups][4];  // Σ x of them
+    float2 scales[4][4];      // [block] of two tokens
+    float2 sums[kGroups][4];  // Σ x of them
+    __device__ __forceinline__ float2 column_sums(int group, int pair) const {
+      return sums[group][pair];
+    }
   };
-  template <int kTokenTiles>
   struct Input {
-    uint2 x[kTokenTiles][4];
-    float scale[kTokenTiles];  // on their way: of block l/8, token l%8
+    uint2 x[4];
+    float scale;  // on its way: of block l/8, token l%8
 
-    __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
-      load_codes<kTokenTiles, 4>(tokens, column, x);
-      load_scales<kTokenTiles>(tokens, column, scale);
-    }
-    __device__ __forceinline__ void prepare(int lane, Constants<kTokenTiles>& constants) {
-      __syncwarp();
-#pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
-        reinterpret_cast<float*>(constants.scales[t])[lane] = scale[t];
-      }
-      __syncwarp();
-#pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
-        float2 s[4];
-#pragma unroll
-        for (int b = 0; b < 4; ++b) s[b] = code_sums(x[t][b], constants.scales[t][b][lane % 4]);
-        if constexpr (kGroups == 1) {
-          s[0] = make_float2((s[0].x + s[1].x) + (s[2].x + s[3].x),
-                             (s[0].y + s[1].y) + (s[2].y + s[3].y));
-        }
-        if (lane >= 4) continue;
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) constants.sums[t][g][lane] = s[g];
-      }
-      __syncwarp();
+    __device__ __forceinline__ void load(const TokenTile& tile, int column) {
+      load_blocks(tile, column, x);
+      scale = load_scale(tile, column);
     }
   };
-
   template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const Input<kTokenTiles>& in,
-                                                  const Constants<kTokenTiles>& constants,
-                                                  float (&total)[kTokenTiles][4]) {
-    float part[kTokenTiles][4];
-    uint4 pieces{};
+  static __device__ __forceinline__ void prepare(const Input (&input)[kTokenTiles], int lane,
+                                                 Constants* constants) {
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+      reinterpret_cast<float*>(constants[t].scales)[lane] = input[t].scale;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+      float2 s[4];
+#pragma unroll
+      for (int b = 0; b < 4; ++b) {
+        s[b] = code_sums(input[t].x[b], constants[t].scales[b][lane % 4]);
+      }
+      if constexpr (kGroups == 1) {
+        s[0] = make_float2((s[0].x + s[1].x) + (s[2].x + s[3].x),
+                           (s[0].y + s[1].y) + (s[2].y + s[3].y));
+      }
+      if (lane >= 4) continue;
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) constants[t].sums[g][lane] = s[g];
+    }
+    __syncwarp();
+  }
+
+  template <int kTiles, int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
+                                                  InputAt input, const Constants* constants,
+                                                  float (*total)[kTokenTiles][4]) {
+    float part[kTiles][kTokenTiles][4];
+    uint4 pieces[kTiles];
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const uint2 w = words_of_block(stage, lane, block, pieces);
-      const uint32_t a0 = w.x & 0x0f0f0f0fU, a2 = w.x >> 4 & 0x0f0f0f0fU;
-      const uint32_t a1 = w.y & 0x0f0f0f0fU, a3 = w.y >> 4 & 0x0f0f0f0fU;
+      uint4 a[kTiles];
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        const uint2 w = words_of_block(stage[i], lane, block, pieces[i]);
+        a[i] = make_uint4(w.x & 0x0f0f0f0fU, w.y & 0x0f0f0f0fU, w.x >> 4 & 0x0f0f0f0fU,
+                          w.y >> 4 & 0x0f0f0f0fU);
+      }
       const bool first = block * 32 % kGroup == 0;
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
-        int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
-        mma_u8s8(sum, a0, a1, a2, a3, in.x[t][block].x, in.x[t][block].y);
-        const float2 scale = constants.scales[t][block][lane % 4];
+        const uint2 x = input(t, block);
+        const float2 scale = constants[t].scales[block][lane % 4];
+        int32_t sum[kTiles][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          part[t][i] =
-              fmaf(i % 2 == 0 ? scale.x : scale.y, from_magic(sum[i]), first ? 0.0F : part[t][i]);
+        for (int i = 0; i < kTiles; ++i) {
+          sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = kMagicBits;
+          mma_u8s8(sum[i], a[i].x, a[i].y, a[i].z, a[i].w, x.x, x.y);
+        }
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            part[i][t][k] = fmaf(k % 2 == 0 ? scale.x : scale.y, from_magic(sum[i][k]),
+                                 first ? 0.0F : part[i][t][k]);
+          }
         }
       }
-      if ((block + 1) * 32 % kGroup == 0) {
-        const int group = block * 32 / kGroup;
-        const auto* weight_scales = reinterpret_cast<const __half2*>(stage + 1024 + group * 64);
-        const float2 r0 = __half22float2(weight_scales[lane / 4]);
-        const float2 r1 = __half22float2(weight_scales[lane / 4 + 8]);
+      if ((block + 1) * 32 % kGroup != 0) continue;
+      const int group = block * 32 / kGroup;
 #pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          const float2 s = constants.sums[t][group][lane % 4];
-          total[t][0] = fmaf(r0.x, part[t][0], fmaf(r0.y, s.x, total[t][0]));
-          total[t][1] = fmaf(r0.x, part[t][1], fmaf(r0.y, s.y, total[t][1]));
-          total[t][2] = fmaf(r1.x, part[t][2], fmaf(r1.y, s.x, total[t][2]));
-          total[t][3] = fmaf(r1.x, part[t][3], fmaf(r1.y, s.y, total[t][3]));
-        }
+      for (int i = 0; i < kTiles; ++i) {
+        add_group<kTokenTiles>(stage[i] + 1024 + group * 64, lane, group, part[i], constants,
+                               total[i]);
       }
     }
   }
@@ -221,52 +255,55 @@ struct Affine4S8 {
 // l/4 + 8 of columns 0..3, then of columns 4..7; behind the four blocks their scales.
 struct Affine8S8 {
   static constexpr Act kAct = Act::s8;
-  static constexpr int kStageColumns = 128, kMostTokenTiles = 2;
+  static constexpr int kStageColumns = 128;
   static constexpr int kStageBytes = 2048 + 4 * 32;
 
-  template <int kTokenTiles>
   struct Constants {
-    float2 scales[kTokenTiles][4][4];  // [token tile][block] of two tokens
+    float2 scales[4][4];  // [block] of two tokens
   };
-  template <int kTokenTiles>
   struct Input {
-    uint2 x[kTokenTiles][4];
-    float scale[kTokenTiles];  // on their way: of block l/8, token l%8
+    uint2 x[4];
+    float scale;  // on its way: of block l/8, token l%8
 
-    __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
-      load_codes<kTokenTiles, 4>(tokens, column, x);
-      load_scales<kTokenTiles>(tokens, column, scale);
-    }
-    __device__ __forceinline__ void prepare(int lane, Constants<kTokenTiles>& constants) {
-      __syncwarp();
-#pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
-        reinterpret_cast<float*>(constants.scales[t])[lane] = scale[t];
-      }
-      __syncwarp();
+    __device__ __forceinline__ void load(const TokenTile& tile, int column) {
+      load_blocks(tile, column, x);
+      scale = load_scale(tile, column);
     }
   };
-
   template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const Input<kTokenTiles>& in,
-                                                  const Constants<kTokenTiles>& constants,
-                                                  float (&total)[kTokenTiles][4]) {
+  static __device__ __forceinline__ void prepare(const Input (&input)[kTokenTiles], int lane,
+                                                 Constants* constants) {
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+      reinterpret_cast<float*>(constants[t].scales)[lane] = input[t].scale;
+    }
+    __syncwarp();
+  }
+
+  template <int kTiles, int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
+                                                  InputAt input, const Constants* constants,
+                                                  float (*total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const uint4 w = *reinterpret_cast<const uint4*>(stage + block * 512 + lane * 16);
-      const auto* weight_scales = reinterpret_cast<const __half*>(stage + 2048 + block * 32);
-      const float r0 = __half2float(weight_scales[lane / 4]);
-      const float r1 = __half2float(weight_scales[lane / 4 + 8]);
 #pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
-        int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
-        mma_s8(sum, w.x, w.y, w.z, w.w, in.x[t][block].x, in.x[t][block].y);
-        const float2 scale = constants.scales[t][block][lane % 4];
-        total[t][0] = fmaf(r0, scale.x * from_magic(sum[0]), total[t][0]);
-        total[t][1] = fmaf(r0, scale.y * from_magic(sum[1]), total[t][1]);
-        total[t][2] = fmaf(r1, scale.x * from_magic(sum[2]), total[t][2]);
-        total[t][3] = fmaf(r1, scale.y * from_magic(sum[3]), total[t][3]);
+      for (int i = 0; i < kTiles; ++i) {
+        const uint4 w = *reinterpret_cast<const uint4*>(stage[i] + block * 512 + lane * 16);
+        const auto* weight_scales = reinterpret_cast<const __half*>(stage[i] + 2048 + block * 32);
+        const float r0 = __half2float(weight_scales[lane / 4]);
+        const float r1 = __half2float(weight_scales[lane / 4 + 8]);
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t) {
+          const uint2 x = input(t, block);
+          int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
+          mma_s8(sum, w.x, w.y, w.z, w.w, x.x, x.y);
+          const float2 scale = constants[t].scales[block][lane % 4];
+          total[i][t][0] = fmaf(r0, scale.x * from_magic(sum[0]), total[i][t][0]);
+          total[i][t][1] = fmaf(r0, scale.y * from_magic(sum[1]), total[i][t][1]);
+          total[i][t][2] = fmaf(r1, scale.x * from_magic(sum[2]), total[i][t][2]);
+          total[i][t][3] = fmaf(r1, scale.y * from_magic(sum[3]), total[i][t][3]);
+        }
       }
     }
   }
@@ -275,60 +312,62 @@ struct Affine8S8 {
 // The same weights by f16 activations; 1152 + code, as with 4-bit weights.
 struct Affine8F16 {
   static constexpr Act kAct = Act::f16;
-  static constexpr int kStageColumns = 128, kMostTokenTiles = 2;
+  static constexpr int kStageColumns = 128;
   static constexpr int kStageBytes = Affine8S8::kStageBytes;
 
-  template <int kTokenTiles>
   struct Constants {
-    float2 start[kTokenTiles][4][4];  // [token tile][block] −1152·Σ x of two tokens
+    float2 start[4][4];  // [block] −1152·Σ x of two tokens
   };
-  template <int kTokenTiles>
   struct Input {
-    uint4 x[kTokenTiles][4];
+    uint4 x[4];
 
-    __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
-      load_blocks<kTokenTiles, 4>(tokens, column, x);
-    }
-    __device__ __forceinline__ void prepare(int lane, Constants<kTokenTiles>& constants) {
-      __syncwarp();
-#pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
-#pragma unroll
-        for (int b = 0; b < 4; ++b) {
-          const float4 s = column_sums<1>(&x[t][b]);
-          if (lane >= 4) continue;
-          constants.start[t][b][lane] = make_float2(-1152.0F * (s.x + s.z), -1152.0F * (s.y + s.w));
-        }
-      }
-      __syncwarp();
+    __device__ __forceinline__ void load(const TokenTile& tile, int column) {
+      load_blocks(tile, column, x);
     }
   };
-
   template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const Input<kTokenTiles>& in,
-                                                  const Constants<kTokenTiles>& constants,
-                                                  float (&total)[kTokenTiles][4]) {
+  static __device__ __forceinline__ void prepare(const Input (&input)[kTokenTiles], int lane,
+                                                 Constants* constants) {
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+#pragma unroll
+      for (int b = 0; b < 4; ++b) {
+        const float4 s = column_sums<1>(&input[t].x[b]);
+        if (lane >= 4) continue;
+        constants[t].start[b][lane] = make_float2(-1152.0F * (s.x + s.z), -1152.0F * (s.y + s.w));
+      }
+    }
+    __syncwarp();
+  }
+
+  template <int kTiles, int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
+                                                  InputAt input, const Constants* constants,
+                                                  float (*total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const uint4 w = *reinterpret_cast<const uint4*>(stage + block * 512 + lane * 16);
-      const auto* weight_scales = reinterpret_cast<const __half*>(stage + 2048 + block * 32);
-      const float r0 = __half2float(weight_scales[lane / 4]);
-      const float r1 = __half2float(weight_scales[lane / 4 + 8]);
-      uint32_t upper[4], lower[4];
-      unpack(w.x, w.z, upper);
-      unpack(w.y, w.w, lower);
 #pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
-        const float2 start = constants.start[t][block][lane % 4];
-        const uint4 x = in.x[t][block];
-        float sum[4] = {start.x, start.y, start.x, start.y};
-        mma_f16(sum, upper[0], lower[0], upper[1], lower[1], x.x, x.y);
-        mma_f16(sum, upper[2], lower[2], upper[3], lower[3], x.z, x.w);
-        total[t][0] = fmaf(r0, sum[0], total[t][0]);
-        total[t][1] = fmaf(r0, sum[1], total[t][1]);
-        total[t][2] = fmaf(r1, sum[2], total[t][2]);
-        total[t][3] = fmaf(r1, sum[3], total[t][3]);
+      for (int i = 0; i < kTiles; ++i) {
+        const uint4 w = *reinterpret_cast<const uint4*>(stage[i] + block * 512 + lane * 16);
+        const auto* weight_scales = reinterpret_cast<const __half*>(stage[i] + 2048 + block * 32);
+        const float r0 = __half2float(weight_scales[lane / 4]);
+        const float r1 = __half2float(weight_scales[lane / 4 + 8]);
+        uint32_t upper[4], lower[4];
+        unpack(w.x, w.z, upper);
+        unpack(w.y, w.w, lower);
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t) {
+          const float2 start = constants[t].start[block][lane % 4];
+          const uint4 x = input(t, block);
+          float sum[4] = {start.x, start.y, start.x, start.y};
+          mma_f16(sum, upper[0], lower[0], upper[1], lower[1], x.x, x.y);
+          mma_f16(sum, upper[2], lower[2], upper[3], lower[3], x.z, x.w);
+          total[i][t][0] = fmaf(r0, sum[0], total[i][t][0]);
+          total[i][t][1] = fmaf(r0, sum[1], total[i][t][1]);
+          total[i][t][2] = fmaf(r1, sum[2], total[i][t][2]);
+          total[i][t][3] = fmaf(r1, sum[3], total[i][t][3]);
+        }
       }
     }
   }
@@ -352,41 +391,59 @@ struct Affine8F16 {
 template <Act kType>
 struct Float16 {
   static constexpr Act kAct = kType;
-  static constexpr int kStageColumns = 64, kMostTokenTiles = 4;
+  static constexpr int kStageColumns = 64;
   static constexpr int kStageBytes = 2048;
 
-  template <int kTokenTiles>
   struct Constants {};
-  template <int kTokenTiles>
   struct Input {
-    uint4 x[kTokenTiles][2];
+    uint4 x[2];
 
-    __device__ __forceinline__ void load(const Tokens<kTokenTiles>& tokens, int column) {
-      load_blocks<kTokenTiles, 2>(tokens, column, x);
+    __device__ __forceinline__ void load(const TokenTile& tile, int column) {
+      load_blocks(tile, column, x);
     }
-    __device__ __forceinline__ void prepare(int, Constants<kTokenTiles>&) {}
   };
-
   template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const Input<kTokenTiles>& in,
-                                                  const Constants<kTokenTiles>&,
-                                                  float (&total)[kTokenTiles][4]) {
+  static __device__ __forceinline__ void prepare(const Input (&)[kTokenTiles], int, Constants*) {}
+
+  template <int kTiles, int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
+                                                  InputAt input, const Constants*,
+                                                  float (*total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const uint4 upper = *reinterpret_cast<const uint4*>(stage + block * 1024 + lane * 16);
-      const uint4 lower = *reinterpret_cast<const uint4*>(stage + block * 1024 + 512 + lane * 16);
+      uint4 upper[kTiles], lower[kTiles], x[kTokenTiles];
 #pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) {
-        const uint4 x = in.x[t][block];
-        if constexpr (kType == Act::f16) {
-          mma_f16(total[t], upper.x, lower.x, upper.y, lower.y, x.x, x.y);
-          mma_f16(total[t], upper.z, lower.z, upper.w, lower.w, x.z, x.w);
-        } else {
-          mma_bf16(total[t], upper.x, lower.x, upper.y, lower.y, x.x, x.y);
-          mma_bf16(total[t], upper.z, lower.z, upper.w, lower.w, x.z, x.w);
+      for (int i = 0; i < kTiles; ++i) {
+        const uint8_t* from = stage[i] + block * 1024 + lane * 16;
+        upper[i] = *reinterpret_cast<const uint4*>(from);
+        lower[i] = *reinterpret_cast<const uint4*>(from + 512);
+      }
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) x[t] = input(t, block);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t) {
+          mma(total[i][t], upper[i].x, lower[i].x, upper[i].y, lower[i].y, x[t].x, x[t].y);
         }
       }
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t) {
+          mma(total[i][t], upper[i].z, lower[i].z, upper[i].w, lower[i].w, x[t].z, x[t].w);
+        }
+      }
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                             uint32_t a3, uint32_t b0, uint32_t b1) {
+    if constexpr (kType == Act::f16) {
+      mma_f16(c, a0, a1, a2, a3, b0, b1);
+    } else {
+      mma_bf16(c, a0, a1, a2, a3, b0, b1);
     }
   }
 };

@@ -10,25 +10,22 @@ namespace specquant::cuda {
 namespace {
 
 constexpr const char* kWhat = "a draft head's input";
-constexpr std::size_t kFloats = kStepRows * sizeof(float);
-constexpr std::size_t kHalves = kStepRows * sizeof(uint16_t);
+constexpr std::size_t kFloats = kPassRows * sizeof(float);
+constexpr std::size_t kHalves = kPassRows * sizeof(uint16_t);
 
-__device__ void put(uint16_t* activations, int row, int stride, int column, float value,
-                    bool bf16) {
-  activations[static_cast<size_t>(row) * stride + column / 8 * 8 + place_of(column % 8)] =
-      to_16_bits(value, bf16);
+__device__ void put(uint16_t* activations, int row, int column, float value, bool bf16) {
+  activations[activation_index(row, column)] = to_16_bits(value, bf16);
 }
 
 // One block a row that fc multiplies: [embedding;] feature.
 __global__ void fc_input(const float* embedded, const float* features, const int32_t* feature,
-                         const int32_t* source, int embedding_columns, int columns, int stride,
-                         bool bf16, uint16_t* out) {
+                         const int32_t* source, int embedding_columns, int columns, bool bf16,
+                         uint16_t* out) {
   const int row = source[blockIdx.x];
   const float* own = features + feature[row] - embedding_columns;
   const float* embedding = embedded + static_cast<size_t>(row) * embedding_columns;
   for (int i = static_cast<int>(threadIdx.x); i < columns; i += kRowThreads) {
-    put(out, static_cast<int>(blockIdx.x), stride, i, i < embedding_columns ? embedding[i] : own[i],
-        bf16);
+    put(out, static_cast<int>(blockIdx.x), i, i < embedding_columns ? embedding[i] : own[i], bf16);
   }
 }
 
@@ -42,7 +39,7 @@ struct StreamArgs {
   const float* embedded;    // in front of the stream in the first product; null: not there
   const float* embed_norm;
   bool norm_before_residual, bf16;
-  int hidden, first_stride;
+  int hidden;
   float epsilon, unit_square;
   float* residual;
   float* squares;
@@ -64,7 +61,7 @@ __global__ void start_stream(const StreamArgs a) {
     const float* embedding = a.embedded + static_cast<size_t>(row) * a.hidden;
     const float own = inverse_rms_of(a.hidden, a.epsilon, [&](int i) { return embedding[i]; });
     for (int i = static_cast<int>(threadIdx.x); i < a.hidden; i += kRowThreads) {
-      put(a.first, row, a.first_stride, i, embedding[i] * own * a.embed_norm[i], a.bf16);
+      put(a.first, row, i, embedding[i] * own * a.embed_norm[i], a.bf16);
     }
     behind = a.hidden;
   }
@@ -72,7 +69,7 @@ __global__ void start_stream(const StreamArgs a) {
     const float stream = value(i);
     const float normed = a.first_norm == nullptr ? stream : stream * scale * a.first_norm[i];
     a.residual[static_cast<size_t>(row) * a.hidden + i] = a.norm_before_residual ? normed : stream;
-    put(a.first, row, a.first_stride, behind + i, normed, a.bf16);
+    put(a.first, row, behind + i, normed, a.bf16);
   }
   const int count = a.hidden / kTileRows;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kRowThreads) {
@@ -138,7 +135,7 @@ void HeadInput::start(std::span<const std::span<const float>> features, const We
     const DeviceMatrix& fc = *weights.feature_fc;
     fc_input<<<static_cast<unsigned>(fused), kRowThreads, 0, stream>>>(
         embedded_.as<float>(), values, upload->feature, upload->source, joins_ ? hidden_ : 0,
-        fc.shape.columns, fc_columns_, fc.format == WeightFormat::bf16, fc_input_.as<uint16_t>());
+        fc.shape.columns, fc.format == WeightFormat::bf16, fc_input_.as<uint16_t>());
     check(cudaGetLastError(), kWhat);
     HeadArgs h{};
     h.weights = fc.data.as<uint8_t>();
@@ -147,18 +144,19 @@ void HeadInput::start(std::span<const std::span<const float>> features, const We
     h.hidden = fc.shape.columns;
     h.rows = fused;
     h.epsilon = a.epsilon;
-    h.hidden_stride = fc_columns_;
+    h.hidden_padded = fc_columns_;
     h.normed = fc_input_.as<uint16_t>();
     h.squares = unit_squares();
     h.codes = a.codes;
     h.scales = a.scales;
     h.logits = fused_.as<float>();
     h.arrivals = arrivals;
+    h.exchange = a.exchange;
     check(weights.fc_launchers.head(h, blocks, stream), kWhat);
   }
   if (!joins_) {
     a.first = first_.as<uint16_t>();
-    a.first_stride = first_columns_;
+    a.first_padded = first_columns_;
   }
   StreamArgs s{};
   s.features = values;
@@ -172,7 +170,6 @@ void HeadInput::start(std::span<const std::span<const float>> features, const We
   s.norm_before_residual = norm_before_residual_;
   s.bf16 = bf16;
   s.hidden = hidden_;
-  s.first_stride = joins_ ? a.hidden_stride : first_columns_;
   s.epsilon = a.epsilon;
   s.unit_square = unit_square(a.epsilon);
   s.residual = residual;

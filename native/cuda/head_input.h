@@ -31,9 +31,9 @@ class HeadInput {
  private:
   // What the host sends in one copy, in front of the features.
   struct Upload {
-    int32_t feature[kStepRows];  // where a row's begins, in values
-    int32_t fused[kStepRows];    // the row of fc's product that it takes; -1: it is the stream
-    int32_t source[kStepRows];   // rows that fc multiplies
+    int32_t feature[kPassRows];  // where a row's begins, in values
+    int32_t fused[kPassRows];    // the row of fc's product that it takes; -1: it is the stream
+    int32_t source[kPassRows];   // rows that fc multiplies
   };
   int send(std::span<const std::span<const float>> features, cudaStream_t stream);
 

@@ -24,6 +24,19 @@ namespace {
 using core::Error;
 using core::ErrorType;
 
+// The most tiles, times their slices, of a matrix whose columns are cut into slices.
+int sliced_tiles(const WeightSet& set) {
+  int most = 1;
+  const auto count = [&](const DeviceMatrix* matrix) {
+    if (matrix == nullptr || matrix->shape.slices == 1) return;
+    most = std::max(most, matrix->shape.tiles * matrix->shape.slices);
+  };
+  for (const DeviceMatrix* matrix : set.layers) count(matrix);
+  count(set.head);
+  count(set.feature_fc);
+  return most;
+}
+
 class CudaModel final : public Model {
  public:
   CudaModel(const ModelOrigin& origin, std::span<const Precision> precisions, int max_batch,
@@ -61,9 +74,9 @@ class CudaModel final : public Model {
   };
   // What a pass sends to the device in one copy.
   struct Upload {
-    StepRow row[kStepRows];
-    RowGroup group[kStepRows];
-    int32_t logit_row[kStepRows];
+    StepRow row[kPassRows];
+    RowGroup group[kPassRows];
+    int32_t logit_row[kPassRows];
   };
 
   void check_slot(int slot, int length) const;
@@ -117,7 +130,11 @@ CudaModel::CudaModel(const ModelOrigin& origin, std::span<const Precision> preci
   if (core::is_draft_head(origin.architecture())) {
     head_input_ = std::make_unique<HeadInput>(origin, *weights_);
   }
-  buffers_ = std::make_unique<StepBuffers>(shape_, head_input_ ? head_input_->widest() : 0,
+  int sliced = 1;
+  for (const Precision precision : precisions) {
+    sliced = std::max(sliced, sliced_tiles(weights_->set(precision)));
+  }
+  buffers_ = std::make_unique<StepBuffers>(shape_, head_input_ ? head_input_->widest() : 0, sliced,
                                            max_context, origin.rope_scaling());
   arrivals_ = DeviceBuffer(kArrivals * sizeof(unsigned), "buffers");
   upload_ = DeviceBuffer(sizeof(Upload), "buffers");
@@ -165,11 +182,9 @@ void CudaModel::forward(Precision precision, std::span<const Rows> batch, const 
   collect(batch, want.rows);
   results_->start(logit_rows_, want);
   taps_->start(rows_.size(), want.taps, stream_);
-  int most = std::min(weights.layer_launchers.rows, weights.head_launchers.rows);
-  if (head_input_) most = std::min(most, weights.fc_launchers.rows);
-  const auto step = static_cast<std::size_t>(most);
-  for (std::size_t first = 0; first < rows_.size(); first += step) {
-    pass(precision, weights, first, std::min(step, rows_.size() - first));
+  constexpr std::size_t kMost = kPassRows;
+  for (std::size_t first = 0; first < rows_.size(); first += kMost) {
+    pass(precision, weights, first, std::min(kMost, rows_.size() - first));
   }
 }
 
@@ -205,16 +220,17 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::size_t 
   h.shape = weights.head->shape;
   h.vocabulary = weights_->head_rows();
   h.hidden = shape_.hidden;
-  h.rows = logit_rows;
+  h.rows = a.rows;
   h.epsilon = shape_.norm_epsilon;
-  h.hidden_stride = a.hidden_stride;
-  h.row = upload_.as<Upload>()->logit_row;
+  h.hidden_padded = a.hidden_padded;
+  h.logit_row = upload_.as<Upload>()->logit_row;
   h.normed = a.normed;
   h.squares = weights_->final_norm() != nullptr ? a.squares : head_input_->unit_squares();
   h.codes = a.codes;
   h.scales = a.scales;
   h.logits = results_->device_logits();
   h.arrivals = arrivals_.as<unsigned>() + kOfHead;
+  h.exchange = a.exchange;
   check(weights.head_launchers.head(h, blocks_, stream_), "the head's kernel");
   const auto* first_logit =
       &*std::ranges::find_if(rows, [](const PlacedRow& row) { return row.logit_row >= 0; });
@@ -235,7 +251,7 @@ int CudaModel::send(std::span<const PlacedRow> rows, StepArgs& a) {
     } else {
       upload.group[groups++] = {i, 1};
     }
-    if (placed.logit_row >= 0) upload.logit_row[logit_rows++] = i;
+    upload.logit_row[i] = placed.logit_row >= 0 ? logit_rows++ : -1;
   }
   check(
       cudaMemcpyAsync(upload_.as<void>(), &upload, sizeof upload, cudaMemcpyHostToDevice, stream_),

@@ -8,7 +8,7 @@
 namespace specquant::cuda {
 namespace {
 
-constexpr std::size_t kFloats = kStepRows * sizeof(float);
+constexpr std::size_t kFloats = kPassRows * sizeof(float);
 constexpr const char* kWhat = "buffers";
 
 }  // namespace
@@ -17,9 +17,9 @@ ModelResults::ModelResults(int entries, std::vector<int32_t> draft_tokens)
     : row_entries_(entries),
       draft_tokens_(std::move(draft_tokens)),
       device_logits_(kFloats * entries, kWhat),
-      entries_(std::size_t{kStepRows} * kLogitChunks * kDeviceTopK * sizeof(TopEntry), kWhat),
-      sums_(std::size_t{kStepRows} * kLogitChunks * sizeof(LogitSum), kWhat),
-      top_device_(std::size_t{kStepRows} * kDeviceTopK * sizeof(TopEntry), kWhat),
+      entries_(std::size_t{kPassRows} * kLogitChunks * kDeviceTopK * sizeof(TopEntry), kWhat),
+      sums_(std::size_t{kPassRows} * kLogitChunks * sizeof(LogitSum), kWhat),
+      top_device_(std::size_t{kPassRows} * kDeviceTopK * sizeof(TopEntry), kWhat),
       log_sums_device_(kFloats, kWhat),
       top_host_(top_device_.bytes()),
       log_sums_host_(kFloats) {}

@@ -53,24 +53,20 @@ __device__ __forceinline__ Rounded round_to_4_bits(const float (&x)[8]) {
   return r;
 }
 
-// Codes of `rows` rows: [row][columns] and scales [block of 32 columns][row]. `take` names the rows
-// of `from` to take; null: in order. `columns` is a multiple of 128, so that a warp holds whole
-// blocks; blocks of threads take turns.
-__device__ __forceinline__ void quantize(const uint16_t* from, const int32_t* take, int rows,
-                                         int columns, bool four_bits, int8_t* codes,
-                                         float* scales) {
-  const int octets = columns / 8;
+// Codes and scales of all rows, in the order of activations.cuh. `columns` is a multiple of 128, so
+// that blocks of 32 columns lie whole in a warp; blocks of threads take turns.
+__device__ __forceinline__ void quantize(const uint16_t* from, int rows, int columns,
+                                         bool four_bits, int8_t* codes, float* scales) {
+  const int items = rows * columns / 8;  // eight columns of a row, block after block
   for (int item = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x) % 32 +
                   static_cast<int>(threadIdx.x) / 32 * 32 * static_cast<int>(gridDim.x);
-       item - static_cast<int>(threadIdx.x) % 32 < rows * octets;
+       item - static_cast<int>(threadIdx.x) % 32 < items;
        item += static_cast<int>(gridDim.x * blockDim.x)) {
-    const bool mine = item < rows * octets;
-    const int row = item / octets, octet = item % octets;
+    const bool mine = item < items;
+    const int place = item / 4 / rows * kPassRows + item / 4 % rows;  // block and row
+    const int octet = place * 4 + item % 4;
     uint4 v{};
-    if (mine) {
-      const int taken = take == nullptr ? row : __ldg(take + row);
-      v = __ldcg(reinterpret_cast<const uint4*>(from) + taken * octets + octet);
-    }
+    if (mine) v = __ldcg(reinterpret_cast<const uint4*>(from) + octet);
     const auto pair = [](uint32_t bits) {
       return __half22float2(*reinterpret_cast<__half2*>(&bits));
     };
@@ -82,8 +78,8 @@ __device__ __forceinline__ void quantize(const uint16_t* from, const int32_t* ta
       words[i / 4] |= (static_cast<uint32_t>(r.q[i]) & 0xffU) << (8 * (i % 4));
     }
     if (!mine) continue;
-    __stcg(reinterpret_cast<uint2*>(codes) + item, make_uint2(words[0], words[1]));
-    if (octet % 4 == 0) __stcg(scales + octet / 4 * kStepRows + row, r.scale);
+    __stcg(reinterpret_cast<uint2*>(codes) + octet, make_uint2(words[0], words[1]));
+    if (item % 4 == 0) __stcg(scales + place, r.scale);
   }
 }
 

@@ -1,4 +1,4 @@
-// The kernels of a forward pass: all layers, and the head's product.
+// The kernels of a pass of few rows: all layers, and the head's product.
 //
 // A grid of one block a multiprocessor stays for the whole pass; phases are parted by a barrier of
 // the grid.
@@ -100,48 +100,42 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
       for (int unit = static_cast<int>(blockIdx.x); unit < a.groups * a.kv_heads;
            unit += static_cast<int>(gridDim.x)) {
         if (a.head_dim == 128) {
-          attend<128>(a, layer, unit, kBf16, memory);
+          attend<128, kWarps>(a, layer, unit, kBf16, memory.row, memory.group, memory.attention);
         } else {
-          attend<64>(a, layer, unit, kBf16, memory);
+          attend<64, kWarps>(a, layer, unit, kBf16, memory.row, memory.group, memory.attention);
         }
       }
       grid_barrier(a.arrivals, expected);
     }
-    const uint16_t* source = kind == kO      ? a.attention
-                             : kind == kDown ? a.mlp
-                             : phase == 0    ? a.first
-                                             : a.normed;
-    const int columns = kind == kO      ? a.attention_stride
-                        : kind == kDown ? a.intermediate_stride
-                        : phase == 0    ? a.first_stride
-                                        : a.hidden_stride;
-    Inputs inputs{reinterpret_cast<const uint8_t*>(source), a.scales, columns, nullptr};
+    const uint16_t* source = source_of(a, layer, kind);
+    Inputs inputs{reinterpret_cast<const uint8_t*>(source), a.scales};
     if constexpr (kCodes) {
-      quantize(source, nullptr, a.rows, columns, a.four_bits, a.codes, a.scales);
+      quantize(source, a.rows, columns_of(a, layer, kind), a.four_bits, a.codes, a.scales);
       grid_barrier(a.arrivals, expected);
       inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
     }
     multiply<Format, kTokenTiles>(
-        stream, memory.stream.share[kind], a.shapes[kind].parts, inputs, a.rows,
+        stream, memory.stream.share[kind], a.shapes[kind], inputs, a.rows,
         memory.constants[threadIdx.x / 32], partials_of<kTokenTiles>(memory), turn,
         [&] {
           if (kind == kQkv) ask_for_cache(a, layer, memory);
           if (kind == kQkv || kind == kGateUp) {
-            inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, nullptr, memory.rms);
+            inverse_rms<kWarps, 1>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms);
             ask_for_norm(a, 2 * layer + (kind == kQkv ? 1 : 2), memory);
           }
         },
         [&](const TileSums& sums, int tile, int index, int t) {
           if (kind == kQkv) {
-            place_qkv(a, layer, sums, tile, t, memory);
+            place_qkv(a, layer, sums, tile, t, memory.row, memory.rms,
+                      [&](int token, int pair) { return memory.rotary[token][pair]; });
           } else if (kind == kGateUp) {
             silu_product(a, kBf16, sums, tile, t, memory.rms);
           } else {
             const bool last = kind == kDown && layer == a.layers - 1;
             add_to_residual(a, memory.norm[index], last ? a.head_bf16 : kBf16, sums, tile, t,
-                            memory.residual[index]);
+                            memory.residual[index][0], kTileRows);
             if (kind == kDown && a.kept != nullptr) {
-              keep_residual(a, layer, tile, t, memory.residual[index]);
+              keep_residual(a, layer, tile, t, memory.residual[index][0], kTileRows);
             }
           }
         });
@@ -157,31 +151,20 @@ __global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant
   fill_tables<Format>(&a.shape, 1, &a.weights, 1, memory.stream);
   __syncthreads();
   WeightStream<Format, batch_of(kTokenTiles)> stream(1, 1, memory.stream);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  Inputs inputs{reinterpret_cast<const uint8_t*>(a.normed), a.scales, a.hidden_stride, a.row};
+  Inputs inputs{reinterpret_cast<const uint8_t*>(a.normed), a.scales};
   if constexpr (Format::kAct == Act::s8) {
     unsigned expected = 0;
-    quantize(a.normed, a.row, a.rows, a.hidden_stride, false, a.codes, a.scales);
+    quantize(a.normed, a.rows, a.hidden_padded, false, a.codes, a.scales);
     grid_barrier(a.arrivals, expected);
     inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
-    inputs.row = nullptr;  // codes and scales lie in order
   }
   int turn = 0;
   multiply<Format, kTokenTiles>(
-      stream, memory.stream.share[0], a.shape.parts, inputs, a.rows,
-      memory.constants[threadIdx.x / 32], partials_of<kTokenTiles>(memory), turn,
-      [&] { inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, a.row, memory.rms); },
+      stream, memory.stream.share[0], a.shape, inputs, a.rows, memory.constants[threadIdx.x / 32],
+      partials_of<kTokenTiles>(memory), turn,
+      [&] { inverse_rms<kWarps, 1>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms); },
       [&](const TileSums& sums, int tile, int, int t) {
-        const float values[4] = {sums.x, sums.y, sums.z, sums.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int token = t * 8 + lane % 4 * 2 + i % 2;
-          const int output = tile * kTileRows + lane / 4 + i / 2 * 8;
-          if (token < a.rows && output < a.vocabulary) {
-            a.logits[static_cast<size_t>(token) * a.vocabulary + output] =
-                values[i] * memory.rms[token];
-          }
-        }
+        place_logits(a, sums, tile, t, memory.rms);
       });
 }
 
@@ -205,26 +188,15 @@ int launch(void (*kernel)(Args), const Args& args, int blocks, void* stream) {
 }
 
 template <class Format>
-int launch_step(const StepArgs& args, int blocks, void* stream) {
-  if constexpr (Format::kMostTokenTiles == 4) {
-    if (args.rows > 16) return launch(step_kernel<Format, 4>, args, blocks, stream);
-  }
+int launch_narrow_step(const StepArgs& args, int blocks, void* stream) {
   return launch(args.rows <= 8 ? step_kernel<Format, 1> : step_kernel<Format, 2>, args, blocks,
                 stream);
 }
 
 template <class Format>
-int launch_head(const HeadArgs& args, int blocks, void* stream) {
-  if constexpr (Format::kMostTokenTiles == 4) {
-    if (args.rows > 16) return launch(head_kernel<Format, 4>, args, blocks, stream);
-  }
+int launch_narrow_head(const HeadArgs& args, int blocks, void* stream) {
   return launch(args.rows <= 8 ? head_kernel<Format, 1> : head_kernel<Format, 2>, args, blocks,
                 stream);
-}
-
-template <class Format>
-Launchers launchers() {
-  return {launch_step<Format>, launch_head<Format>, 8 * Format::kMostTokenTiles};
 }
 
 }  // namespace specquant::cuda

@@ -1,4 +1,4 @@
-#include "cuda/step.cuh"
+#include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
 Launchers launchers_affine4_g32_f16() { return launchers<Affine4F16<32>>(); }

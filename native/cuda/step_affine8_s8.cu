@@ -1,4 +1,4 @@
-#include "cuda/step.cuh"
+#include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
 Launchers launchers_affine8_s8() { return launchers<Affine8S8>(); }

@@ -1,4 +1,4 @@
-#include "cuda/step.cuh"
+#include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
 Launchers launchers_bf16() { return launchers<Float16<Act::bf16>>(); }

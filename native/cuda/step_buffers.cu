@@ -10,12 +10,12 @@ namespace specquant::cuda {
 namespace {
 
 constexpr const char* kWhat = "buffers";
-constexpr std::size_t kFloats = kStepRows * sizeof(float);
-constexpr std::size_t kHalves = kStepRows * sizeof(uint16_t);
+constexpr std::size_t kFloats = kPassRows * sizeof(float);
+constexpr std::size_t kHalves = kPassRows * sizeof(uint16_t);
 
 }  // namespace
 
-StepBuffers::StepBuffers(const ModelShape& shape, int widest, int max_context,
+StepBuffers::StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, int max_context,
                          const core::RopeScaling& scaling)
     : shape_(shape) {
   const int width = shape.heads * shape.head_dim;
@@ -26,8 +26,10 @@ StepBuffers::StepBuffers(const ModelShape& shape, int widest, int max_context,
   attention_ = DeviceBuffer(kHalves * padded_columns(width), kWhat);
   mlp_ = DeviceBuffer(kHalves * padded_columns(shape.intermediate), kWhat);
   widest = padded_columns(std::max({widest, shape.hidden, width, shape.intermediate}));
-  codes_ = DeviceBuffer(static_cast<std::size_t>(kStepRows) * widest, kWhat);
+  codes_ = DeviceBuffer(static_cast<std::size_t>(kPassRows) * widest, kWhat);
   scales_ = DeviceBuffer(kFloats * (widest / 32), kWhat);
+  slice_sums_ = DeviceBuffer(kFloats * kTileRows * sliced_tiles, kWhat);
+  slice_arrivals_ = DeviceBuffer(sizeof(unsigned) * sliced_tiles, kWhat);
   fill_rotary(max_context, scaling);
 }
 
@@ -55,21 +57,22 @@ void StepBuffers::describe(StepArgs& a) const {
   a.heads = shape_.heads;
   a.kv_heads = shape_.kv_heads;
   a.head_dim = shape_.head_dim;
-  a.hidden_stride = padded_columns(shape_.hidden);
-  a.attention_stride = padded_columns(shape_.heads * shape_.head_dim);
-  a.intermediate_stride = padded_columns(shape_.intermediate);
+  a.hidden_padded = padded_columns(shape_.hidden);
+  a.attention_padded = padded_columns(shape_.heads * shape_.head_dim);
+  a.intermediate_padded = padded_columns(shape_.intermediate);
   a.epsilon = shape_.norm_epsilon;
   a.rotary = rotary_.as<float2>();
   a.residual = residual_.as<float>();
   a.squares = squares_.as<float>();
   a.normed = normed_.as<uint16_t>();
   a.first = a.normed;
-  a.first_stride = a.hidden_stride;
+  a.first_padded = a.hidden_padded;
   a.query = query_.as<__half>();
   a.attention = attention_.as<uint16_t>();
   a.mlp = mlp_.as<uint16_t>();
   a.codes = codes_.as<int8_t>();
   a.scales = scales_.as<float>();
+  a.exchange = {slice_sums_.as<float4>(), slice_arrivals_.as<unsigned>()};
 }
 
 }  // namespace specquant::cuda

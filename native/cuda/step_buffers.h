@@ -10,8 +10,9 @@ namespace specquant::cuda {
 
 class StepBuffers {
  public:
-  // `widest`: the most columns of any product's input.
-  StepBuffers(const ModelShape& shape, int widest, int max_context,
+  // `widest`: the most columns of any product's input. `sliced_tiles`: the most tiles, times their
+  // slices, of a matrix whose columns are cut into slices.
+  StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, int max_context,
               const core::RopeScaling& scaling);
 
   float* residual() const { return residual_.as<float>(); }
@@ -22,7 +23,8 @@ class StepBuffers {
   void fill_rotary(int max_context, const core::RopeScaling& scaling);
 
   const ModelShape shape_;
-  DeviceBuffer rotary_, residual_, squares_, normed_, query_, attention_, mlp_, codes_, scales_;
+  DeviceBuffer rotary_, residual_, squares_, normed_, query_, attention_, mlp_, codes_, scales_,
+      slice_sums_, slice_arrivals_;
 };
 
 }  // namespace specquant::cuda

@@ -6,12 +6,13 @@
 namespace specquant::cuda {
 
 constexpr int kSplit = 16;  // positions that a warp attends to at a time
+constexpr int kTeams = 16;  // among which splits are dealt out
 
-// Results of the warps of an attention unit, to be added in order.
+// Results of the teams of an attention unit, to be added in order.
 struct AttentionMemory {
-  float out[kWarps][kQueries][kMaxHeadDim + 4];  // the padding keeps queries in different banks
-  float maximum[kWarps][kQueries];
-  float total[kWarps][kQueries];
+  float out[kTeams][kQueries][kMaxHeadDim + 4];  // the padding keeps queries in different banks
+  float maximum[kTeams][kQueries];
+  float total[kTeams][kQueries];
   int32_t tail[64];  // cache entries behind the prefix that a row of a tree sees
 };
 
@@ -22,15 +23,14 @@ struct StepMemory {
     AttentionMemory attention;
   };
   uint8_t constants[kWarps][kConstantBytes];  // Format::Constants of a warp's inputs
-  float rms[kStepRows];
-  StepRow row[kStepRows];
-  RowGroup group[kStepRows];
-  float2 rotary[kStepRows][kMaxHeadDim / 2];
+  float rms[kNarrowRows];
+  StepRow row[kNarrowRows];
+  RowGroup group[kNarrowRows];
+  float2 rotary[kNarrowRows][kMaxHeadDim / 2];
   float norm[kResidualTiles][kTileRows];  // weights of the next norm, of the block's own tiles
-  float residual[kResidualTiles][kStepRows][kTileRows];  // of the tiles that the block owns
+  float residual[kResidualTiles][kNarrowRows][kTileRows];  // of the tiles that the block owns
 };
 static_assert(sizeof(Partials<1>) == sizeof(Partials<2>));
-static_assert(sizeof(Partials<1>) == sizeof(Partials<4>));
 static_assert(sizeof(StepMemory) <= 227 * 1024);
 
 template <int kTokenTiles>

@@ -123,6 +123,7 @@ class WeightStream {
     StreamState& s = memory_.state[warp_];
     if (s.matrix >= matrices_) return;
     const int bytes = s.together * Format::kStageBytes;
+    barrier_expect(barriers_ + slot * 8, bytes);
     bulk_copy(ring_ + slot * kSlotBytes, s.next, bytes, barriers_ + slot * 8);
     if (s.in_batch + 1 < s.batch) {
       ++s.in_batch;

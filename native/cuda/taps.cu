@@ -51,7 +51,7 @@ void TapResults::place(std::span<const int> taps, cudaStream_t stream) {
   for (const int tap : taps) {
     if (tap > 0) place_of_layer.emplace(behind(tap), place_of_layer.size());
   }
-  const std::size_t stream_values = kStepRows * hidden_;
+  const std::size_t stream_values = kPassRows * hidden_;
   streams_ = DeviceBuffer(place_of_layer.size() * stream_values * sizeof(float), kWhat);
   kept_host_.assign(static_cast<std::size_t>(layers_), nullptr);
   for (const auto& [layer, place] : place_of_layer) {
@@ -64,7 +64,7 @@ void TapResults::place(std::span<const int> taps, cudaStream_t stream) {
   }
   kept_ = DeviceBuffer(kept_host_.size() * sizeof(float*), kWhat);
   parts_ = DeviceBuffer(parts_host_.size() * sizeof(TapPart), kWhat);
-  out_ = DeviceBuffer(kStepRows * width() * sizeof(float), kWhat);
+  out_ = DeviceBuffer(kPassRows * width() * sizeof(float), kWhat);
   check(cudaDeviceSynchronize(), kWhat);  // the buffers' zeros lie before what follows
   check(cudaMemcpyAsync(kept_.as<void>(), kept_host_.data(), kept_.bytes(), cudaMemcpyHostToDevice,
                         stream),

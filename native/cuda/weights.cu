@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "core/errors.h"
@@ -24,6 +25,8 @@ MatrixShape shape_of(int rows, int columns, WeightFormat format) {
          (blocks + shape.parts - 1) / shape.parts * shape.parts * 7 > blocks * 8) {
     shape.parts /= 2;
   }
+  // A tall matrix has tiles enough for a whole GPU.
+  shape.slices = rows > 2 * columns ? 1 : std::min(kMostSlices, shape.parts);
   return shape;
 }
 
@@ -209,8 +212,8 @@ Stored stored_kind(core::TensorKind kind) {
 
 // One block a row of the embedding.
 __global__ void embed(const uint8_t* data, WeightFormat format, MatrixShape shape,
-                      const StepRow* rows, const float* norm, bool bf16, int stride,
-                      float* residual, float* squares, uint16_t* normed) {
+                      const StepRow* rows, const float* norm, bool bf16, float* residual,
+                      float* squares, uint16_t* normed) {
   const int row = rows[blockIdx.x].token;
   const int lane_row = row % 16;
   for (int column = static_cast<int>(threadIdx.x); column < shape.columns; column += blockDim.x) {
@@ -242,7 +245,7 @@ __global__ void embed(const uint8_t* data, WeightFormat format, MatrixShape shap
       v = s.x * nibble(words[column % 64 / 32 * 2 + lane_row / 8], column % 8) + s.y;
     }
     residual[static_cast<size_t>(blockIdx.x) * shape.columns + column] = v;
-    normed[static_cast<size_t>(blockIdx.x) * stride + column / 8 * 8 + place_of(column % 8)] =
+    normed[activation_index(static_cast<int>(blockIdx.x), column)] =
         to_16_bits(v * norm[column], bf16);
     float square = v * v;
     for (int step = 1; step < 16; step *= 2)
@@ -352,8 +355,8 @@ DeviceMatrix place_matrix(const MatrixOrigin& from, WeightFormat format, const c
 int launch_embed(const DeviceMatrix& matrix, int rows, const float* norm, bool bf16,
                  const StepArgs& a, float* residual, void* stream) {
   embed<<<static_cast<unsigned>(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(
-      matrix.data.as<uint8_t>(), matrix.format, matrix.shape, a.row, norm, bf16, a.hidden_stride,
-      residual, a.squares, a.normed);
+      matrix.data.as<uint8_t>(), matrix.format, matrix.shape, a.row, norm, bf16, residual,
+      a.squares, a.normed);
   return cudaGetLastError();
 }
 

@@ -1,0 +1,28 @@
+// Which kernels a pass takes, by its rows.
+#pragma once
+
+#include "cuda/step.cuh"
+#include "cuda/wide.cuh"
+
+namespace specquant::cuda {
+
+template <class Format>
+int launch_step(const StepArgs& args, int multiprocessors, void* stream) {
+  if (args.rows <= kNarrowRows) return launch_narrow_step<Format>(args, multiprocessors, stream);
+  if (args.rows <= 32) return launch_wide_step<Format, 4>(args, multiprocessors, stream);
+  return launch_wide_step<Format, 8>(args, multiprocessors, stream);
+}
+
+template <class Format>
+int launch_head(const HeadArgs& args, int multiprocessors, void* stream) {
+  if (args.rows <= kNarrowRows) return launch_narrow_head<Format>(args, multiprocessors, stream);
+  if (args.rows <= 32) return launch_wide_head<Format, 4>(args, multiprocessors, stream);
+  return launch_wide_head<Format, 8>(args, multiprocessors, stream);
+}
+
+template <class Format>
+Launchers launchers() {
+  return {launch_step<Format>, launch_head<Format>};
+}
+
+}  // namespace specquant::cuda
