@@ -10,6 +10,8 @@
 
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,8 +68,9 @@ int main(int argc, char** argv) {
     std::vector<Precision> precisions;
     for (const auto& kind : kinds) precisions.push_back(kind.first);
     const specquant::core::PackedFile file(argv[1]);
-    specquant::cpu::CpuModel model(file, precisions, 1, specquant::cpu::kMaxContext, 0,
-                                   specquant::cpu::kernels());
+    auto pool = std::make_shared<specquant::cpu::ThreadPool>(specquant::cpu::available_cores());
+    specquant::cpu::CpuModel model(file, precisions, 1, specquant::cpu::kMaxContext,
+                                   std::move(pool), specquant::cpu::kernels());
     specquant::cpu::register_all(model, kinds);
     benchmark::RunSpecifiedBenchmarks();
   } catch (const std::exception& error) {

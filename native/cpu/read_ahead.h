@@ -5,13 +5,12 @@
 
 namespace specquant::cpu {
 
-// A stretch that is brought to the second-level cache a few lines at a time. Always inlined, as
-// code of every instruction set uses it.
+// A stretch that is brought to the second-level cache a few lines at a time.
 struct ReadAhead {
   const std::byte* next = nullptr;
   const std::byte* end = nullptr;
 
-  [[gnu::always_inline]] void ask(int lines) {
+  void ask(int lines) {
     for (; lines > 0 && next < end; --lines, next += 64) __builtin_prefetch(next, 0, 2);
   }
 };
