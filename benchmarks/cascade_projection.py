@@ -83,7 +83,8 @@ def draw(found: Mapping[str, Any]) -> str:
         measured = ratio["measured"]
         if measured is not None:
             mean = float(measured["mean"])
-            label = f"measured over {_OVER[key]}: {mean:.2f}"
+            how = "measured, replayed" if found["replayed"] else "measured"
+            label = f"{how}: {mean:.2f} over {_OVER[key]}"
             marks.append(Mark(label, float(found["acceptance_length"]["mean"]), mean))
     chart = Chart(
         lines, "acceptance length of the outer chain (tokens a round)", "speed of the cascade",
@@ -93,7 +94,9 @@ def draw(found: Mapping[str, Any]) -> str:
     with style():
         figure, _ = draw_lines(chart, t)
         svg = str(finish(figure, f"cascade-{found['precision']}", title, _caption(found)))
-    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    # A report brings namespace, font and paper for its figures; a file has its own.
+    own = 'xmlns="http://www.w3.org/2000/svg" style="background:#fff;font-family:sans-serif"'
+    return svg.replace("<svg ", f"<svg {own} ", 1)
 
 
 def _caption(found: Mapping[str, Any]) -> str:

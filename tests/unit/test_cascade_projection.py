@@ -68,7 +68,8 @@ def test_the_figure_is_a_file_of_its_own_and_says_that_it_projects() -> None:
     words = " ".join(root.itertext())
     assert "Projected from measured times" in words
     assert words.count("(projection)") == 2
-    assert "measured over plain decoding: 2.40" in words
+    assert "measured, replayed: 2.40 over plain decoding" in words
+    assert "measured: 2.40 over plain decoding" in draw({**found, "replayed": False})
 
 
 def test_data_and_figure_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
