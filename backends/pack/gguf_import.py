@@ -15,7 +15,7 @@ from backends.pack.gguf_file import GgufFile
 from backends.pack.gguf_tokenizer import tokenizer_metadata
 from backends.pack.packed import write_packed
 from backends.pack.positions import adjacent_pairs, llama3_scaling, window_note
-from backends.pack.rounding import Rounding
+from backends.pack.rounding import Rounding, source_notes
 from backends.pack.tiles import (
     TILE_ROWS,
     Affine4,
@@ -62,7 +62,7 @@ def pack_gguf(path: str | Path, out: str | Path, *, name: str | None = None) -> 
             "sha256": file_sha256(file.path),
             "format": "gguf",
             "licence": file.metadata.get("general.license"),
-            "notes": [*model.notes, *model.rounding.notes()],
+            **source_notes([*model.notes, *model.rounding.notes()]),
         },
         "weight_format": model.weight_format(),
         "dequantized_baseline": any(

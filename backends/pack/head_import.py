@@ -13,6 +13,7 @@ from backends.pack.checkpoint_tensors import CheckpointTensors
 from backends.pack.head_layouts import Layout, find_layout
 from backends.pack.hf_config import read_config
 from backends.pack.packed import PackedFile, write_packed
+from backends.pack.rounding import source_notes
 from backends.pack.shapes import DRAFT_TOKENS, HEADS
 from backends.pack.tiles import Integers, Sixteen, Tensor, Tokens, take_rows
 
@@ -44,7 +45,7 @@ def pack_head(
             "sha256": checkpoint.sha256(),
             "format": head.layout.name,
             "licence": None,
-            "notes": [*head.notes, *head.rounding.notes()],
+            **source_notes([*head.notes, *head.rounding.notes()]),
         },
         "weight_format": tensors["layers.0.down"].kind,
         "dequantized_baseline": False,

@@ -12,6 +12,7 @@ from backends.pack.checkpoint_tensors import CheckpointTensors
 from backends.pack.hf_config import read_config
 from backends.pack.hf_tokenizer import tokenizer_metadata
 from backends.pack.packed import write_packed
+from backends.pack.rounding import source_notes
 from backends.pack.tiles import Tensor
 
 
@@ -37,7 +38,7 @@ def pack_checkpoint(
             "sha256": checkpoint.sha256(),
             "format": "safetensors",
             "licence": None,
-            "notes": [*model.config.notes, *model.rounding.notes()],
+            **source_notes([*model.config.notes, *model.rounding.notes()]),
         },
         "weight_format": model.weight_format(tensors),
         "dequantized_baseline": quantized,

@@ -206,5 +206,5 @@ def _by_llm_compressor(
             name: quantized.tensor(name) for name in quantized.names if name.startswith("layers.")
         }
         # Its 16-bit weights are embedding and head, which come from elsewhere.
-        notes = [n for n in quantized.metadata["source"]["notes"] if " weights " not in n]
+        notes = [n for n in quantized.metadata["source"].get("notes", []) if " weights " not in n]
         return layers, notes

@@ -46,3 +46,11 @@ class Rounding:
             "the oldest reads 0."
         ]
         return lost + widened + (doubts if self.wrapped_zeros else [])
+
+
+def source_notes(notes: list[str]) -> dict[str, list[str]]:
+    """The entry `notes` of a packed file's `source`, left out where there is nothing to say.
+
+    The content hash covers `source`: a file keeps its hash when a later version knows more notes.
+    """
+    return {"notes": notes} if notes else {}
