@@ -199,9 +199,9 @@ def _cells(
             methods.setdefault(method.method_id, method)
     cells = []
     for method in methods.values():
-        roles = ("baseline",) if method.is_baseline else ("method",)
+        roles = ["baseline" if method.is_baseline else "method"]
         if method.is_baseline and settings.noise_pair:
-            roles += ("noise",)
+            roles.append("noise")
         cells += [Cell(method, batch_size, context_length, role) for role in roles]
     return tuple(cells)
 

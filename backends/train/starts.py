@@ -120,11 +120,11 @@ def trained_head(
     scale = tap_scale(teaching, taps)
     weights["feature_fc"] = weights["feature_fc"] * scale
     return HeadStudent(
-        name,
-        Sizes.of(packed.metadata),
-        trainable(weights),
-        vocabulary,
-        dtype,
+        name=name,
+        sizes=Sizes.of(packed.metadata),
+        parameters=trainable(weights),
+        vocabulary=vocabulary,
+        dtype=dtype,
         taps=taps,
         tap_scale=scale,
         embedding=target.embedding.to(dtype),
