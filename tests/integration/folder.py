@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,10 +59,14 @@ class SweepFolder:
         return [sys.executable, "-m", "harness.sweep", *self.overrides(*more, **worker)]
 
     def start(self, *more: str, **worker: Any) -> subprocess.Popen[str]:
-        """Start a sweep as a process of its own."""
+        """Start a sweep as a process of its own, as a terminal would: SIGINT interrupts it.
+
+        A shell has its background jobs ignore SIGINT, tests among them, and children inherit that.
+        """
         return subprocess.Popen(
             self.command(*more, **worker), cwd=ROOT, env={**os.environ, "COLUMNS": "200"},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
 
     def records(self) -> dict[str, dict[str, Any]]:
