@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from backends.client import Worker, WorkerDied, WorkerFailure
 from backends.pack.errors import CheckpointError
 from backends.tokenizer import Tokenizer, TokenizerError
+from benchmarks.engines import TIMEOUT_S, greedy_run
 from harness.workload.errors import WorkloadError
 from harness.workload.request_file import read_requests
 
@@ -32,7 +33,6 @@ YARDSTICK = "w4a16"
 REQUESTS = Path("conf/workload/data/prod.jsonl")
 DEVICES = ("cpu", "cuda")
 _BATCH = 8
-_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ class LoadedEngine:
 
     def __init__(self, worker: Worker, model: Path, max_context: int) -> None:
         self.worker = worker
-        self.device = worker.call("hello", timeout_s=_TIMEOUT_S)["device"]
+        self.device = worker.call("hello", timeout_s=TIMEOUT_S)["device"]
         self.proof = worker.call(
             "load",
-            timeout_s=_TIMEOUT_S,
+            timeout_s=TIMEOUT_S,
             model={"path": str(model.absolute())},
             precisions=list(PRECISIONS),
             drafters=[],
@@ -140,32 +140,17 @@ class LoadedEngine:
         self, prompts: Sequence[Sequence[int]], precision: str, tokens: int, stop_ids: Sequence[int]
     ) -> list[list[int]]:
         """See Engine."""
-        answer = self.worker.call(
-            "run",
-            timeout_s=_TIMEOUT_S,
-            method={
-                "precision": precision,
-                "kv_precision": "kv16",
-                "drafter": {"kind": "none"},
-                "shape": {"kind": "none"},
-                "acceptance": {"kind": "greedy"},
-            },
-            prompts=[list(prompt) for prompt in prompts],
-            arrivals=None,
-            batch_size=_BATCH,
-            max_new_tokens=tokens,
-            stop_ids=list(stop_ids),
-            sampling=None,
-            share_prefill=False,
-            trace="none",
-        )
+        answer = greedy_run(
+            self.worker, prompts, precision,
+            batch_size=_BATCH, new_tokens=tokens, stop_ids=stop_ids, timeout_s=TIMEOUT_S,
+        )  # fmt: skip
         return [request["tokens"] for request in answer["requests"]]
 
     def preference(self, text: Sequence[int], other: int, precision: str) -> float:
         """See Engine."""
         scored = self.worker.call(
             "score",
-            timeout_s=_TIMEOUT_S,
+            timeout_s=TIMEOUT_S,
             sequences=[[*text, other]],
             precision=precision,
             reference=None,

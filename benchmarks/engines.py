@@ -15,7 +15,9 @@ from harness.curve_figures import median_interval
 
 LEVEL = 0.95
 PROMPT_TOKENS = 32
-_TIMEOUT_S = 600.0
+TIMEOUT_S = 600.0
+NONE: Mapping[str, Any] = {"kind": "none"}
+"""The drafter and the shape of plain decoding."""
 _SEED = 0
 
 
@@ -60,26 +62,47 @@ class Loaded:
         return [[draw.randrange(self.vocabulary) for _ in range(tokens)] for _ in range(count)]
 
     def _run(self, prompts: list[list[int]], new_tokens: int) -> dict[str, Any]:
-        method = {
-            "precision": self.engine.precision,
+        return greedy_run(
+            self.worker, prompts, self.engine.precision,
+            batch_size=len(prompts), new_tokens=new_tokens, stop_ids=(), timeout_s=TIMEOUT_S,
+        )  # fmt: skip
+
+
+def greedy_run(
+    worker: Worker,
+    prompts: Sequence[Sequence[int]],
+    precision: str,
+    *,
+    batch_size: int,
+    new_tokens: int,
+    stop_ids: Sequence[int],
+    drafter: Mapping[str, Any] = NONE,
+    shape: Mapping[str, Any] = NONE,
+    share_prefill: bool = False,
+    trace: str = "none",
+    timeout_s: float | None = None,
+) -> dict[str, Any]:
+    """The answer to a `run` of a loaded worker: all prompts at once, greedy, at most `new_tokens`
+    tokens each. Raises WorkerFailure."""
+    return worker.call(
+        "run",
+        timeout_s=timeout_s,
+        method={
+            "precision": precision,
             "kv_precision": "kv16",
-            "drafter": {"kind": "none"},
-            "shape": {"kind": "none"},
+            "drafter": dict(drafter),
+            "shape": dict(shape),
             "acceptance": {"kind": "greedy"},
-        }
-        return self.worker.call(
-            "run",
-            timeout_s=_TIMEOUT_S,
-            method=method,
-            prompts=prompts,
-            arrivals=None,
-            batch_size=len(prompts),
-            max_new_tokens=new_tokens,
-            stop_ids=[],
-            sampling=None,
-            share_prefill=False,
-            trace="none",
-        )
+        },
+        prompts=[list(prompt) for prompt in prompts],
+        arrivals=None,
+        batch_size=batch_size,
+        max_new_tokens=new_tokens,
+        stop_ids=list(stop_ids),
+        sampling=None,
+        share_prefill=share_prefill,
+        trace=trace,
+    )
 
 
 @contextmanager
@@ -87,10 +110,10 @@ def loaded(engine: Engine, model: Path, *, max_context: int, max_batch: int) -> 
     """Start and load an engine; end it afterwards. Raises WorkerFailure."""
     command = list(engine.command)
     with Worker(command, name=engine.name, env=engine.env, cwd=registry.ROOT) as worker:
-        hello = worker.call("hello", timeout_s=_TIMEOUT_S)
+        hello = worker.call("hello", timeout_s=TIMEOUT_S)
         answer = worker.call(
             "load",
-            timeout_s=_TIMEOUT_S,
+            timeout_s=TIMEOUT_S,
             model={"path": str(model.absolute())},
             precisions=[engine.precision],
             drafters=[],

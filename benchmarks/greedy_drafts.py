@@ -13,13 +13,15 @@ import argparse
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backends.client import Worker
 from backends.tokenizer import Tokenizer
+from benchmarks.engines import NONE, greedy_run
+from harness.trial import repeats_itself
 
 _ROOT = Path(__file__).resolve().parents[1]
 WORKER = _ROOT / "build/native/worker/specquant-worker"
@@ -31,10 +33,8 @@ SPEC_BENCH_EACH = 10
 MAX_NEW_TOKENS = 128
 MAX_CONTEXT = 2048
 BATCH_SIZES = (1, 2, 4, 8)
-SPAN = 12
 
 Object = dict[str, Any]
-PLAIN: Object = {"kind": "none"}
 MODEL_DRAFTER: Object = {"kind": "model", "id": "model", "precision": "w4a8"}
 HEAD: Object = {"kind": "head", "id": "head", "precision": "w4a8"}
 NGRAM: Object = {"kind": "ngram", "max_ngram": 3, "min_ngram": 1}
@@ -139,31 +139,18 @@ class Engine:
         self,
         prompts: Prompts,
         precision: str,
-        drafter: Object,
-        shape: Object,
+        drafter: Mapping[str, Any],
+        shape: Mapping[str, Any],
         *,
         batch_size: int,
         tokens: int,
     ) -> list[Object]:
         """What a run says of each prompt."""
-        answer = self.worker.call(
-            "run",
-            method={
-                "precision": precision,
-                "kv_precision": "kv16",
-                "drafter": drafter,
-                "shape": shape,
-                "acceptance": {"kind": "greedy"},
-            },
-            prompts=prompts.ids,
-            arrivals=None,
-            batch_size=batch_size,
-            max_new_tokens=tokens,
-            stop_ids=prompts.stop_ids,
-            sampling=None,
-            share_prefill=True,
-            trace="rounds",
-        )
+        answer = greedy_run(
+            self.worker, prompts.ids, precision,
+            drafter=drafter, shape=shape, batch_size=batch_size, new_tokens=tokens,
+            stop_ids=prompts.stop_ids, share_prefill=True, trace="rounds",
+        )  # fmt: skip
         found: list[Object] = answer["requests"]
         return found
 
@@ -182,7 +169,7 @@ def equality(folder: Path, count: int, tokens: int) -> bool:
     print("| --- " * (2 + len(BATCH_SIZES)) + "|")
     compared = wrong = 0
     for precision in SELF:
-        plain = engine.requests(prompts, precision, PLAIN, PLAIN, batch_size=1, tokens=tokens)
+        plain = engine.requests(prompts, precision, NONE, NONE, batch_size=1, tokens=tokens)
         expected = [request["tokens"] for request in plain]
         for name, drafter, shape in ways(precision):
             cells = []
@@ -235,12 +222,6 @@ def _lengths(requests: Sequence[Object], categories: Sequence[str], *, repeating
     lengths = {category: tokens / max(1, rounds) for category, (tokens, rounds) in sums.items()}
     others = [length for category, length in lengths.items() if category != GSM8K]
     return {"by_category": lengths, "spec_bench_mean": sum(others) / len(others)}
-
-
-def repeats_itself(tokens: Sequence[int]) -> bool:
-    """True where a span of 12 tokens stands three times."""
-    spans = Counter(tuple(tokens[at : at + SPAN]) for at in range(len(tokens) - SPAN + 1))
-    return bool(spans) and max(spans.values()) >= 3
 
 
 def _show(found: Object) -> None:
