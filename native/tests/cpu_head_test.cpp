@@ -9,14 +9,17 @@
 
 #include "core/errors.h"
 #include "cpu/model.h"
+#include "tests/draft_heads.h"
 #include "tests/reference_model.h"
 
 namespace specquant::cpu {
 namespace {
 
-using core::Architecture;
+using reference::frequent_tokens;
+using reference::random_sequence;
 using reference::RandomModel;
 using reference::RandomModelSpec;
+using reference::Sequence;
 
 constexpr int kHidden = 64;
 constexpr int kVocabulary = 300;
@@ -35,52 +38,33 @@ const RandomModel& target() {
   return model;
 }
 
-std::vector<int32_t> frequent_tokens() {
-  std::vector<int32_t> tokens;
-  for (int token = 1; token < kVocabulary; token += 1 + token % 3) tokens.push_back(token);
-  return tokens;
-}
-
-// One layer behind fc; the target's embedding and output head.
 RandomModelSpec eagle2_spec() {
-  RandomModelSpec spec = target_spec();
-  spec.shape.layers = 1;
-  spec.shape.tied_head = false;
+  RandomModelSpec spec = reference::eagle2_head(target_spec(), target());
   spec.seed = 21;
-  spec.architecture = Architecture::eagle2;
-  spec.target = &target();
-  spec.taps = {3};
-  spec.own_embedding = spec.own_head = spec.first_norm = spec.final_norm = false;
   return spec;
 }
 
 RandomModelSpec eagle3_spec() {
-  RandomModelSpec spec = eagle2_spec();
-  spec.architecture = Architecture::eagle3;
+  RandomModelSpec spec = reference::eagle3_head(eagle2_spec());
   spec.seed = 22;
-  spec.taps = {0, 1, 2};
-  spec.first_norm = spec.final_norm = spec.own_head = true;
-  spec.draft_tokens = frequent_tokens();
   return spec;
 }
 
-// Everything of its own, and a second layer.
 RandomModelSpec eagle2_own_spec() {
-  RandomModelSpec spec = eagle2_spec();
-  spec.shape.layers = 2;
+  RandomModelSpec spec = reference::with_all_of_its_own(eagle2_spec());
   spec.seed = 23;
-  spec.own_embedding = spec.own_head = spec.first_norm = spec.final_norm = spec.fc_bias = true;
   return spec;
 }
 
-// Rows of the target's head, a narrower head than the target with an embedding of its own.
+// Rows of the target's head.
 RandomModelSpec eagle2_reduced_spec() {
   RandomModelSpec spec = eagle2_spec();
   spec.seed = 24;
-  spec.draft_tokens = frequent_tokens();
+  spec.draft_tokens = frequent_tokens(kVocabulary);
   return spec;
 }
 
+// Narrower than the target, an embedding of its own, every token.
 RandomModelSpec eagle3_narrow_spec() {
   RandomModelSpec spec = eagle3_spec();
   spec.seed = 25;
@@ -107,34 +91,6 @@ std::unique_ptr<CpuModel> build(const RandomModel& head, int threads = 2,
                                 const KernelTable& table = kernels()) {
   return std::make_unique<CpuModel>(head.file(), kPrecisions, 4, 128,
                                     std::make_shared<ThreadPool>(threads), table, &target().file());
-}
-
-// Tokens, and features of `width` a token.
-struct Sequence {
-  std::vector<int32_t> tokens;
-  std::vector<float> features;
-  int width = 0;
-
-  int size() const { return static_cast<int>(tokens.size()); }
-  Rows rows(int slot, int first, int count) const {
-    return {slot,
-            first,
-            std::span(tokens).subspan(first, count),
-            {},
-            -1,
-            std::span(features).subspan(static_cast<std::size_t>(first) * width,
-                                        static_cast<std::size_t>(count) * width)};
-  }
-};
-
-Sequence random_sequence(int count, int width, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  Sequence sequence{{}, std::vector<float>(static_cast<std::size_t>(count) * width), width};
-  for (int i = 0; i < count; ++i)
-    sequence.tokens.push_back(static_cast<int32_t>(random() % kVocabulary));
-  for (float& value : sequence.features) value = normal(random);
-  return sequence;
 }
 
 // Relative errors of a row's logits and of its feature (the stream behind the last layer).
@@ -378,7 +334,7 @@ TEST_CASE("a borrowed embedding costs no memory, a borrowed output head its rows
   const auto tiles = [](std::size_t rows) { return static_cast<int64_t>((rows + 15) / 16); };
   const int64_t tile = 2 * (32 * 16 + 32);
   CHECK(bytes(eagle2_spec()) == tiles(kVocabulary) * tile);
-  CHECK(bytes(eagle2_reduced_spec()) == tiles(frequent_tokens().size()) * tile);
+  CHECK(bytes(eagle2_reduced_spec()) == tiles(frequent_tokens(kVocabulary).size()) * tile);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Small random draft heads of every layout that the CUDA engine serves, and what is put to them.
+// Small random draft heads of every layout that the CUDA engine serves.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,16 @@
 #include <vector>
 
 #include "tests/cuda_parts.h"
+#include "tests/draft_heads.h"
 #include "tests/packed_builder.h"
 
 namespace specquant::test {
 
-using core::Architecture;
 using cpu::WeightKind;
+using cpu::reference::random_sequence;
 using cpu::reference::RandomModel;
 using cpu::reference::RandomModelSpec;
+using cpu::reference::Sequence;
 
 inline constexpr int kContext = 192, kSlots = 4, kVocabulary = 300;
 inline constexpr Precision kPrecisions[] = {Precision::fp16, Precision::bf16, Precision::w4a16,
@@ -35,49 +37,29 @@ inline const RandomModel& target() {
   return model;
 }
 
-// One layer behind fc; the target's embedding and output head.
 inline RandomModelSpec eagle2_spec() {
-  RandomModelSpec spec = target_spec();
-  spec.shape.layers = 1;
-  spec.shape.tied_head = false;
+  RandomModelSpec spec = cpu::reference::eagle2_head(target_spec(), target());
   spec.seed = 21;
-  spec.architecture = Architecture::eagle2;
-  spec.target = &target();
-  spec.taps = {3};
-  spec.own_embedding = spec.own_head = spec.first_norm = spec.final_norm = false;
   return spec;
 }
 
-// Everything of its own, and a second layer.
 inline RandomModelSpec eagle2_own_spec() {
-  RandomModelSpec spec = eagle2_spec();
-  spec.shape.layers = 2;
+  RandomModelSpec spec = cpu::reference::with_all_of_its_own(eagle2_spec());
   spec.seed = 22;
-  spec.own_embedding = spec.own_head = spec.first_norm = spec.final_norm = spec.fc_bias = true;
   return spec;
-}
-
-inline std::vector<int32_t> frequent_tokens() {
-  std::vector<int32_t> tokens;
-  for (int token = 1; token < kVocabulary; token += 1 + token % 3) tokens.push_back(token);
-  return tokens;
 }
 
 // Rows of the target's head.
 inline RandomModelSpec eagle2_reduced_spec() {
   RandomModelSpec spec = eagle2_spec();
   spec.seed = 23;
-  spec.draft_tokens = frequent_tokens();
+  spec.draft_tokens = cpu::reference::frequent_tokens(kVocabulary);
   return spec;
 }
 
 inline RandomModelSpec eagle3_spec() {
-  RandomModelSpec spec = eagle2_spec();
-  spec.architecture = Architecture::eagle3;
+  RandomModelSpec spec = cpu::reference::eagle3_head(eagle2_spec());
   spec.seed = 24;
-  spec.taps = {0, 1, 2};
-  spec.first_norm = spec.final_norm = spec.own_head = true;
-  spec.draft_tokens = frequent_tokens();
   return spec;
 }
 
@@ -103,32 +85,6 @@ inline std::unique_ptr<Model> build(const RandomModel& model,
   const bool head = model.file().metadata().target.has_value();
   return cuda::make_cuda_model(model.file(), precisions, kSlots, kContext,
                                head ? &target().file() : nullptr);
-}
-
-// Tokens, and features of `width` a token.
-struct Sequence {
-  std::vector<int32_t> tokens;
-  std::vector<float> features;
-  int width = 0;
-
-  Rows rows(int slot, int first, int count) const {
-    return {slot,
-            first,
-            std::span(tokens).subspan(first, count),
-            {},
-            -1,
-            std::span(features).subspan(static_cast<std::size_t>(first) * width,
-                                        static_cast<std::size_t>(count) * width)};
-  }
-};
-
-inline Sequence random_sequence(int count, int width, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  Sequence sequence{{}, std::vector<float>(static_cast<std::size_t>(count) * width), width};
-  sequence.tokens = random_tokens(count, random, kVocabulary);
-  for (float& value : sequence.features) value = normal(random);
-  return sequence;
 }
 
 }  // namespace specquant::test
