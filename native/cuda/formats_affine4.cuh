@@ -1,0 +1,215 @@
+// Products of 4-bit weights (formats.cuh).
+#pragma once
+
+#include "cuda/format_inputs.cuh"
+
+namespace specquant::cuda {
+
+// The words of rows l/4 and l/4 + 8 of a block of 4-bit weights. `pieces` keeps those of two
+// blocks.
+__device__ __forceinline__ uint2 words_of_block(const uint8_t* stage, int lane, int block,
+                                                uint4& pieces) {
+  if (block % 2 == 0) {
+    pieces = *reinterpret_cast<const uint4*>(stage + block / 2 * 512 + lane * 16);
+    return make_uint2(pieces.x, pieces.y);
+  }
+  return make_uint2(pieces.z, pieces.w);
+}
+
+// Adds a group's products under its scale and offset: `scales` are those of its 16 rows, constants
+// hold Σ x of the tokens.
+template <int kTokenTiles, class Constants>
+__device__ __forceinline__ void add_group(const uint8_t* scales, int lane, int group,
+                                          const float (&sum)[kTokenTiles][4],
+                                          const Constants* constants,
+                                          float (&total)[kTokenTiles][4]) {
+  const float2 r0 = __half22float2(reinterpret_cast<const __half2*>(scales)[lane / 4]);
+  const float2 r1 = __half22float2(reinterpret_cast<const __half2*>(scales)[lane / 4 + 8]);
+#pragma unroll
+  for (int t = 0; t < kTokenTiles; ++t) {
+    const float2 x = constants[t].column_sums(group, lane % 4);
+    total[t][0] = fmaf(r0.x, sum[t][0], fmaf(r0.y, x.x, total[t][0]));
+    total[t][1] = fmaf(r0.x, sum[t][1], fmaf(r0.y, x.y, total[t][1]));
+    total[t][2] = fmaf(r1.x, sum[t][2], fmaf(r1.y, x.x, total[t][2]));
+    total[t][3] = fmaf(r1.x, sum[t][3], fmaf(r1.y, x.y, total[t][3]));
+  }
+}
+
+// 4-bit weights, f16 activations.
+//
+// A nibble becomes an f16 without arithmetic by writing exponent bits above it: 1024 + q, or 64 + q
+// for a nibble that lies four bits higher. The excess, Σ offset·x of a group, is known beforehand:
+// sums start at its negative. The nibbles of a word come apart as columns (0,2), (4,6), (1,3),
+// (5,7), the order in which f16 activations are stored.
+template <int kGroup>
+struct Affine4F16 {
+  static constexpr Act kAct = Act::f16;
+  static constexpr int kStageColumns = 128;
+  static constexpr int kGroups = 128 / kGroup;
+  static constexpr int kStageBytes = 1024 + kGroups * 64;
+
+  struct Constants {
+    float4 sums[kGroups][4];  // of two tokens: −Σ offset·x of both, Σ x of both
+    __device__ __forceinline__ float2 column_sums(int group, int pair) const {
+      return reinterpret_cast<const float2*>(&sums[group][pair])[1];
+    }
+  };
+  using Input = WideInput<4>;
+  template <int kTokenTiles>
+  static __device__ __forceinline__ void prepare(const Input (&input)[kTokenTiles], int lane,
+                                                 Constants* constants) {
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const float4 s = column_sums<kGroup / 32>(&input[t].x[g * kGroup / 32]);
+        if (lane >= 4) continue;
+        constants[t].sums[g][lane] =
+            make_float4(-fmaf(1024.0F, s.x, 64.0F * s.z), -fmaf(1024.0F, s.y, 64.0F * s.w),
+                        s.x + s.z, s.y + s.w);
+      }
+    }
+    __syncwarp();
+  }
+
+  static __device__ __forceinline__ void unpack(uint32_t word, uint32_t (&pair)[4]) {
+    const uint32_t high = word >> 8;
+    pair[0] = and_xor(word, 0x000f000fU, 0x64006400U);
+    pair[1] = and_xor(word, 0x00f000f0U, 0x54005400U);
+    pair[2] = and_xor(high, 0x000f000fU, 0x64006400U);
+    pair[3] = and_xor(high, 0x00f000f0U, 0x54005400U);
+  }
+
+  template <int kTiles, int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
+                                                  InputAt input, const Constants* constants,
+                                                  float (*total)[kTokenTiles][4]) {
+    float sum[kTiles][kTokenTiles][4];
+    uint4 pieces[kTiles];
+#pragma unroll
+    for (int block = 0; block < 4; ++block) {
+      const int group = block * 32 / kGroup;
+      uint32_t upper[kTiles][4], lower[kTiles][4];
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        const uint2 w = words_of_block(stage[i], lane, block, pieces[i]);
+        unpack(w.x, upper[i]);
+        unpack(w.y, lower[i]);
+      }
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) {
+        if (block * 32 % kGroup == 0) {
+          const float4 s = constants[t].sums[group][lane % 4];
+#pragma unroll
+          for (int i = 0; i < kTiles; ++i) {
+            sum[i][t][0] = sum[i][t][2] = s.x;
+            sum[i][t][1] = sum[i][t][3] = s.y;
+          }
+        }
+        const uint4 x = input(t, block);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          mma_f16(sum[i][t], upper[i][0], lower[i][0], upper[i][1], lower[i][1], x.x, x.y);
+        }
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          mma_f16(sum[i][t], upper[i][2], lower[i][2], upper[i][3], lower[i][3], x.z, x.w);
+        }
+      }
+      if ((block + 1) * 32 % kGroup != 0) continue;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        add_group<kTokenTiles>(stage[i] + 1024 + group * 64, lane, group, sum[i], constants,
+                               total[i]);
+      }
+    }
+  }
+};
+
+// 4-bit weights by 8-bit integers with a scale for each 32 columns (4-bit activations are integers
+// in the same range).
+template <int kGroup>
+struct Affine4S8 {
+  static constexpr Act kAct = Act::s8;
+  static constexpr int kStageColumns = 128;
+  static constexpr int kGroups = 128 / kGroup;
+  static constexpr int kStageBytes = 1024 + kGroups * 64;
+
+  struct Constants {
+    float2 scales[4][4];      // [block] of two tokens
+    float2 sums[kGroups][4];  // Σ x of them
+    __device__ __forceinline__ float2 column_sums(int group, int pair) const {
+      return sums[group][pair];
+    }
+  };
+  using Input = CodeInput;
+  template <int kTokenTiles>
+  static __device__ __forceinline__ void prepare(const Input (&input)[kTokenTiles], int lane,
+                                                 Constants* constants) {
+    share_scales(input, lane, constants);
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+      float2 s[4];
+#pragma unroll
+      for (int b = 0; b < 4; ++b) {
+        s[b] = code_sums(input[t].x[b], constants[t].scales[b][lane % 4]);
+      }
+      if constexpr (kGroups == 1) {
+        s[0] = make_float2((s[0].x + s[1].x) + (s[2].x + s[3].x),
+                           (s[0].y + s[1].y) + (s[2].y + s[3].y));
+      }
+      if (lane >= 4) continue;
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) constants[t].sums[g][lane] = s[g];
+    }
+    __syncwarp();
+  }
+
+  template <int kTiles, int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
+                                                  InputAt input, const Constants* constants,
+                                                  float (*total)[kTokenTiles][4]) {
+    float part[kTiles][kTokenTiles][4];
+    uint4 pieces[kTiles];
+#pragma unroll
+    for (int block = 0; block < 4; ++block) {
+      uint4 a[kTiles];
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        const uint2 w = words_of_block(stage[i], lane, block, pieces[i]);
+        a[i] = make_uint4(w.x & 0x0f0f0f0fU, w.y & 0x0f0f0f0fU, w.x >> 4 & 0x0f0f0f0fU,
+                          w.y >> 4 & 0x0f0f0f0fU);
+      }
+      const bool first = block * 32 % kGroup == 0;
+#pragma unroll
+      for (int t = 0; t < kTokenTiles; ++t) {
+        const uint2 x = input(t, block);
+        const float2 scale = constants[t].scales[block][lane % 4];
+        int32_t sum[kTiles][4];
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+          sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = kMagicBits;
+          mma_u8s8(sum[i], a[i].x, a[i].y, a[i].z, a[i].w, x.x, x.y);
+        }
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            part[i][t][k] = fmaf(k % 2 == 0 ? scale.x : scale.y, from_magic(sum[i][k]),
+                                 first ? 0.0F : part[i][t][k]);
+          }
+        }
+      }
+      if ((block + 1) * 32 % kGroup != 0) continue;
+      const int group = block * 32 / kGroup;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        add_group<kTokenTiles>(stage[i] + 1024 + group * 64, lane, group, part[i], constants,
+                               total[i]);
+      }
+    }
+  }
+};
+
+}  // namespace specquant::cuda
