@@ -21,6 +21,7 @@ from harness import analysis
 from harness.errors import ConfigError
 from harness.results import PARTIAL, ResultsFolder
 from reports import build as report
+from reports.source import ReportError
 
 DESCRIBING = ("config.yaml", "environment.json", "plan.json", "curves.json")
 
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         analysis.analyse(given.out)
         config = yaml.safe_load((given.out / "config.yaml").read_text(encoding="utf-8"))
         page = report.build(given.out, config["report"]["lang"])
-    except ConfigError as error:
+    except (ConfigError, ReportError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
     print(f"{given.out} holds {count} blocks. Report: {page}")

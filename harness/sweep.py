@@ -8,13 +8,9 @@ The same command again goes on where an interrupted one stopped.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from types import FrameType
 
-from omegaconf import DictConfig
 from rich.console import Console
 
 from harness import (
@@ -29,9 +25,8 @@ from harness import (
     roi,
 )
 from harness.bench import Bench, prepare, read_workload
-from harness.compose import run_application
+from harness.command import OK, run_command
 from harness.config import Settings
-from harness.errors import ConfigError
 from harness.plan import Plan
 from harness.progress import ProgressDisplay, duration
 from harness.results import ResultsFolder
@@ -42,7 +37,7 @@ from harness.workers import WorkerPool
 from reports import build as report
 
 PLAIN_WIDTH = 140
-OK, CELLS_FAILED, BAD_CONFIGURATION, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+CELLS_FAILED = 1
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,28 +45,9 @@ def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
     # Without a terminal there is no width to keep to, and tables are easier read unbroken.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
-    statuses: list[int] = []
-
-    def task(cfg: DictConfig) -> None:
-        statuses.append(sweep(config.read(cfg), console, started))
-
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        run_application(task, sys.argv[1:] if argv is None else argv)
-    except ConfigError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return BAD_CONFIGURATION
-    except BrokenPipeError:
-        # Whoever read the output has gone (`... --help | head`); there is nobody left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
-    except KeyboardInterrupt:
-        print(
-            "Interrupted. Finished blocks are kept; the same command goes on from there.",
-            file=sys.stderr,
-        )
-        return INTERRUPTED
-    return max(statuses, default=OK)
+    return run_command(
+        lambda cfg: sweep(config.read(cfg), console, started), argv, kept="Finished blocks"
+    )
 
 
 def sweep(settings: Settings, console: Console, started: float) -> int:
@@ -168,10 +144,6 @@ def count_of(plan: Plan) -> str:
 
 def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -14,12 +14,10 @@ from typing import Any
 
 import yaml
 
-from harness.errors import ConfigError
-
 SCHEMA_VERSION = 1
 
 
-class ReportError(ConfigError):
+class ReportError(Exception):
     """A report cannot be made; the message says why and what to do."""
 
 
@@ -90,14 +88,13 @@ def load(folder: Path) -> Results:
             f"`python -m harness.analysis {folder}`, or run the benchmark to its end."
         )
     summary = read_json(summary_path)
-    for path, content in ((summary_path, summary),):
-        version = content.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise ReportError(
-                f"{path} has schema_version {version!r}; this report reads version "
-                f"{SCHEMA_VERSION}. Make the summary anew with `python -m harness.analysis "
-                f"{folder}`, or use the version of SpecQuant Bench that wrote it."
-            )
+    version = summary.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ReportError(
+            f"{summary_path} has schema_version {version!r}; this report reads version "
+            f"{SCHEMA_VERSION}. Make the summary anew with `python -m harness.analysis {folder}`, "
+            "or use the version of SpecQuant Bench that wrote it."
+        )
     if not isinstance(summary.get("methods"), list):
         raise ReportError(f"{summary_path} has no list `methods`. Make the summary anew.")
     environment_path = folder / "environment.json"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.sweep import BAD_CONFIGURATION, OK, main
+from harness.command import BAD_CONFIGURATION, OK
+from harness.sweep import main
 from tests.integration.folder import SweepFolder
 
 BASELINE = "{precision: fp16}"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from harness import model_file
-from harness.sweep import BAD_CONFIGURATION, OK, main
+from harness.command import BAD_CONFIGURATION, OK
+from harness.sweep import main
 from tests.fakes.model import write_model
 from tests.integration.folder import SweepFolder
 

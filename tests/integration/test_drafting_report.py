@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.analysis import analyse
-from harness.sweep import OK, main
+from harness.command import OK
+from harness.sweep import main
 from reports.build import build
 from tests.integration.folder import SweepFolder
 from tests.integration.test_drafters import Drafters

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.sweep import BAD_CONFIGURATION, INTERRUPTED, OK, main
+from harness.command import BAD_CONFIGURATION, INTERRUPTED, OK
+from harness.sweep import main
 from tests.fakes.model import write_model
 from tests.integration.folder import SweepFolder
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.sweep import BAD_CONFIGURATION, CELLS_FAILED, OK, main
+from harness.command import BAD_CONFIGURATION, OK
+from harness.sweep import CELLS_FAILED, main
 from tests.integration.folder import SweepFolder
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.sweep import BAD_CONFIGURATION, OK, main
+from harness.command import BAD_CONFIGURATION, OK
+from harness.sweep import main
 from harness.trace.columns import COLUMNS
 from tests.integration.folder import ROOT, SweepFolder
 
