@@ -132,12 +132,14 @@ test-backends: setup ## The conformance suite on every optional backend that is 
 	$(PY) -m pytest -m backend tests/conformance
 	@if test -x .venvs/train/bin/python; then .venvs/train/bin/python -m pytest tests/train; else echo "training is not tested: make backend-train"; fi
 
-fuzz: ## Fuzz the packed-file reader and the protocol parser, a minute each
+fuzz: setup ## Fuzz the packed-file reader, the protocol parser and the GGUF import, a minute each
 	@tools/system-packages.sh build
 	@tools/system-packages.sh sanitize
 	cmake -S native -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DSPECQUANT_FUZZ=ON -DSPECQUANT_TESTS=OFF > /dev/null
 	cmake --build build/fuzz -j $(JOBS) --target run_packed_file_fuzz
 	cmake --build build/fuzz -j $(JOBS) --target run_protocol_fuzz
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r tests/fuzz/requirements.txt
+	$(PY) -m tests.fuzz.gguf_fuzz -max_total_time=60 -print_final_stats=1
 
 clean: ## Remove what was built (results and models stay)
 	rm -rf build
