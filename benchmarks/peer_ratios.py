@@ -33,6 +33,7 @@ PAIRS = (
     ("w4a8", "ngram", "llama_cpp_q4_0"),
     ("fp16", "none", "vllm_fp16"),
     ("w4a16", "none", "vllm_w4a16"),
+    ("w4a16", "none", "vllm_w4a16_marlin"),
     ("w4a8", "none", "vllm_w4a16"),
     ("w4a4", "none", "vllm_w4a16"),
 )
