@@ -36,9 +36,20 @@ class GroupRunner:
         self._warmed_up = False
 
     def live_cells(self) -> list[Cell]:
-        """Cells that have not failed too often to be tried again."""
-        most = self.bench.settings.schedule.max_failures
-        return [cell for cell in self.group.cells if self._failures[_key(cell)] < most]
+        """Cells that have not failed too often to be tried again.
+
+        One without a worker fails once: the reason is known before the first block.
+        """
+        most, unstarted = self.bench.settings.schedule.max_failures, self.bench.unstarted
+        return [
+            cell
+            for cell in self.group.cells
+            if self._failures[_key(cell)] < (1 if cell.method.backend in unstarted else most)
+        ]
+
+    def comparable(self) -> bool:
+        """False where the baseline is not tried again, and further blocks would decide nothing."""
+        return self.group.baseline in self.live_cells()
 
     def run(self, block: int, watch: Watch) -> list[Trial]:
         """Measure a block and write its records. Returns its trials in the order they were run."""
@@ -102,7 +113,9 @@ class GroupRunner:
         return self.bench.pool.ready(backend, self.bench.load_spec(alone, backend))
 
     def _refuse_unsupported(self, cell: Cell) -> None:
-        """Raise the error that the worker would give, before it is asked to load for the cell."""
+        """Raise the error that the worker gave at its start, or would give after loading."""
+        if cell.method.backend in self.bench.unstarted:
+            raise self.bench.unstarted[cell.method.backend]
         able = self.bench.hellos[cell.method.backend]["capabilities"]
         method = cell.method
         drafters, shapes = method.kinds()

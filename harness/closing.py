@@ -5,7 +5,7 @@ Everything comes from summary.json; nothing is computed here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -26,12 +26,22 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
         _line(console, f"  next: {_text(verdict['next_measurement'])}")
     for group in summary["groups"]:
         console.print(_three_way(summary, group))
-    for failure in summary["failures"]:
-        _line(
-            console,
-            f"Failed: {failure['method_id']} in {failure['group']} block {failure['block']}: "
-            f"{failure['error']['message']}",
+    for (group_name, message), failed in _by_reason(summary["failures"]).items():
+        methods, blocks = (
+            ", ".join(dict.fromkeys(str(failure[key]) for failure in failed))
+            for key in ("method_id", "block")
         )
+        _line(console, f"Failed: {methods} in {group_name} block {blocks}: {message}")
+
+
+def _by_reason(
+    failures: Sequence[Mapping[str, Any]],
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """Failures by group and message: what fails a worker fails all of its methods alike."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for failure in failures:
+        found.setdefault((failure["group"], failure["error"]["message"]), []).append(failure)
+    return found
 
 
 def _three_way(summary: Mapping[str, Any], group: Mapping[str, Any]) -> Table:

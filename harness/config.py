@@ -121,8 +121,6 @@ def read(cfg: DictConfig) -> Settings:
     name = str(config["name"])
     if not name or name in (".", "..") or "/" in name:
         raise ConfigError(f"name={name!r}: this cannot name a folder under `results_root`.")
-    if config["device"] not in DEVICES:
-        raise unknown("device", str(config["device"]), DEVICES, "device")
     try:
         stats.Settings.read(config["stats"])
     except (TypeError, ValueError) as error:
@@ -162,8 +160,17 @@ def read(cfg: DictConfig) -> Settings:
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain values. Raises ConfigError for a value that is missing."""
-    missing = sorted(OmegaConf.missing_keys(cfg))
+    """The configuration as plain values.
+
+    Raises ConfigError for a value that is missing or refers to nothing.
+    """
+    # Other values refer to what stands under the device's name.
+    if "device" in cfg and cfg["device"] not in DEVICES:
+        raise unknown("device", str(cfg["device"]), DEVICES, "device")
+    try:
+        missing = sorted(OmegaConf.missing_keys(cfg))
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"The configuration is incomplete: {_first_line(error)}") from error
     if missing:
         raise ConfigError(f"{missing[0]} has no value. Give it one with `{missing[0]}=VALUE`.")
     try:

@@ -78,6 +78,8 @@ def measure(bench: Bench, groups: Sequence[Group]) -> None:
 def _questions(bench: Bench, group: Group, settings: CurveSettings) -> Iterator[Question]:
     """One for each worker, model, precision, mask and context of a group, at its batch size."""
     for worker in group.backends:
+        if worker in bench.unstarted:
+            continue
         able = bench.hellos[worker]["capabilities"]
         if "forward" not in able["calls"]:
             continue

@@ -18,11 +18,13 @@ from pathlib import Path
 import psutil
 from hydra import compose, initialize_config_module
 
-from backends.client import Worker, WorkerFailure
+from backends.client import WorkerFailure
 from harness import clocks, config, environment, model_file
 from harness.compose import explain
 from harness.config import Settings
 from harness.errors import ConfigError
+from harness.start import built_by, describe
+from harness.workers import WorkerPool
 
 COMPILERS = ("g++", "clang++", "c++")
 BUILD_TOOLS = ("cmake", "ninja")
@@ -31,7 +33,6 @@ LEAST_DISK_BYTES = 1 * 2**30
 BUSY_SHARE = 0.25
 """Above this share of busy cores a measurement competes with something else."""
 
-HELLO_TIMEOUT_S = 30.0
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -61,17 +62,16 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:
-    for backend in settings.backends.values():
-        what = f"worker {backend.name}"
-        mend = backend.made_by or ""
-        try:
-            with Worker(backend.command, name=backend.name, env=backend.env) as worker:
-                hello = worker.call("hello", timeout_s=HELLO_TIMEOUT_S)
-        except WorkerFailure as failure:
-            yield Finding(what, False, str(failure), mend)
-        else:
-            device = hello["device"]
-            yield Finding(what, True, f"version {hello['version']} on {device.get('name')}")
+    with WorkerPool(settings.backends) as pool:
+        for backend in settings.backends.values():
+            what = f"worker {backend.name}"
+            try:
+                hello = pool.hello(backend.name)
+            except WorkerFailure as failure:
+                yield Finding(what, False, describe(failure), built_by(backend, failure))
+            else:
+                on = hello["device"].get("name")
+                yield Finding(what, True, f"version {hello.get('version')} on {on}")
 
 
 def _compiler() -> Finding:

@@ -33,10 +33,12 @@ def collect(
     model: Mapping[str, Any],
     workload: Mapping[str, Any],
     drafters: Mapping[str, Any] | None = None,
+    unstarted: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything that a reader needs to judge or repeat the measurement.
 
-    `workers` holds each backend's answer to `hello`; the device of `first_backend` is the sweep's.
+    `workers` holds each backend's answer to `hello`, `unstarted` why others gave none; the device
+    of `first_backend` is the sweep's.
     `faults_tested` is false: a sweep does not try how the engine behaves under faults.
     """
     return {
@@ -47,7 +49,8 @@ def collect(
         "workers": {
             name: {key: hello.get(key) for key in ("backend", "version", "build", "device")}
             for name, hello in workers.items()
-        },
+        }
+        | {name: {"error": reason} for name, reason in (unstarted or {}).items()},
         "versions": versions(),
         "revision": revision(),
         "model": dict(model),

@@ -118,7 +118,7 @@ class Schedule:
         fitting = [
             runner
             for runner in self._runners
-            if runner.live_cells() and (self._spent.block_s(runner.group.name) or 0.0) <= left_s
+            if runner.comparable() and (self._spent.block_s(runner.group.name) or 0.0) <= left_s
         ]
         if left_s <= 0 or not fitting:
             return None

@@ -1,8 +1,8 @@
 """`python -m harness.sweep`: measure a workload, analyse it, and write the report.
 
 A Hydra application. Exit status: 0 every cell was measured; 1 some cells failed, and the others
-are reported; 2 the configuration, a file or a folder is wrong, and nothing was changed; 130
-interrupted.
+are reported; 2 the configuration, a file or a folder is wrong or no worker starts, and nothing was
+changed; 130 interrupted.
 The same command again goes on where an interrupted one stopped.
 """
 
@@ -24,10 +24,11 @@ from harness import (
     model_file,
     roi,
 )
-from harness.bench import Bench, prepare, read_workload
+from harness.bench import Bench, read_workload
 from harness.command import OK, run_command
 from harness.config import Settings
 from harness.plan import Plan
+from harness.prepare import prepare
 from harness.progress import ProgressDisplay, duration
 from harness.results import ResultsFolder
 from harness.schedule import Schedule
@@ -78,7 +79,11 @@ def sweep(settings: Settings, console: Console, started: float) -> int:
     if curves.show:
         closing_curves.show(summary, console)
     _say(console, f"\nReport: {page} (after {duration(time.monotonic() - started)})")
-    return CELLS_FAILED if summary["failures"] else OK
+    failures = summary["failures"]
+    if failures and not any(method["blocks"] for method in summary["methods"]):
+        reason = failures[0]["error"]["message"]
+        print(f"Error: no cell could be measured. The first failed so: {reason}", file=sys.stderr)
+    return CELLS_FAILED if failures else OK
 
 
 def _measure(bench: Bench, console: Console, started: float) -> None:

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from backends.client import Worker, WorkerDied, WorkerError, WorkerFailure
+from backends.client import Worker, WorkerDied, WorkerError, WorkerFailure, WorkerGarbled
 from backends.protocol import PROTOCOL_VERSION
 from harness.config import BackendSettings
 from harness.drafter_files import DrafterFile
-from harness.errors import ConfigError
 
 LOAD_TIMEOUT_S = 900.0
 HELLO_TIMEOUT_S = 120.0
 _BANDWIDTH_CONTEXT = 16
+_CAPABILITIES = ("calls", "precisions", "drafters", "shapes", "acceptance")
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class WorkerPool:
     def hello(self, backend: str) -> Mapping[str, Any]:
         """Start the backend's worker where it is not running, and return its `hello`.
 
-        Raises WorkerFailure, and ConfigError for a worker of another protocol.
+        Raises WorkerFailure, also for a worker of another protocol.
         """
         running = self._started.get(backend)
         if running and running[0].alive:
@@ -148,11 +148,10 @@ class WorkerPool:
         worker = Worker(settings.command, name=backend, env=settings.env)
         try:
             hello = worker.call("hello", timeout_s=HELLO_TIMEOUT_S)
-            if hello.get("protocol") != PROTOCOL_VERSION:
-                raise ConfigError(
-                    f"backends.{backend}: the worker speaks protocol {hello.get('protocol')}, and "
-                    f"this program speaks {PROTOCOL_VERSION}. Build the worker again."
-                )
+            wrong = _outside_protocol(hello)
+            if wrong:
+                message = f"The worker {backend!r} {wrong}"
+                raise WorkerGarbled(message, None, worker.stderr_tail)
         except BaseException:
             worker.kill()
             raise
@@ -218,6 +217,27 @@ class WorkerPool:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _outside_protocol(hello: Mapping[str, Any]) -> str | None:
+    """What is wrong with an answer to `hello`, as the rest of a sentence; None for nothing."""
+    if hello.get("protocol") != PROTOCOL_VERSION:
+        return (
+            f"speaks protocol {hello.get('protocol')}, and this program speaks "
+            f"{PROTOCOL_VERSION}. Build the worker again."
+        )
+    device, able = hello.get("device"), hello.get("capabilities")
+    device = device if isinstance(device, dict) else {}
+    able = able if isinstance(able, dict) else {}
+    kinds = {**dict.fromkeys(_CAPABILITIES, list), "max_batch": int}
+    missing = [
+        f"capabilities.{key}" for key, kind in kinds.items() if not isinstance(able.get(key), kind)
+    ]
+    if not isinstance(device.get("kind"), str):
+        missing.append("device.kind")
+    if missing:
+        return f"answered 'hello' without {', '.join(missing)} (docs/protocol.md)."
+    return None
 
 
 def _bandwidth(worker: Worker, hello: Mapping[str, Any], spec: LoadSpec) -> float | None:

@@ -19,6 +19,7 @@ from harness.errors import ConfigError
 from harness.model_file import ModelFile
 from harness.plan import SCHEMA_VERSION, digest
 from harness.results import ResultsFolder, write_json, write_text
+from harness.start import explain
 from harness.trace import problems, study
 from harness.trace.measure import Measurement
 from harness.trace.problems import Tasks
@@ -131,8 +132,7 @@ def _hello(settings: Settings, pool: WorkerPool) -> Mapping[str, Any]:
     try:
         hello = pool.hello(backend.name)
     except WorkerFailure as failure:
-        mend = f" Build it with `{backend.made_by}`." if backend.made_by else ""
-        raise ConfigError(f"backends.{backend.name}: {failure}{mend}") from failure
+        raise ConfigError(f"backends.{backend.name}: {explain(backend, failure)}") from failure
     able = hello["capabilities"]
     method = settings.method()
     for what, needed, known in (

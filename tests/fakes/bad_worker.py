@@ -45,6 +45,8 @@ def main():
             answer(request, ok=True)
         elif way == "garbage":
             print("loading model ... 100 %", flush=True)
+        elif way == "half-hello":
+            answer(request, protocol=1)
         elif way == "list":
             print("[1, 2]", flush=True)
         elif way == "wrong-id":

@@ -31,12 +31,16 @@ class Runner:
     costs: Mapping[str, float]
     log: list[tuple[str, int]]
     dead: set[str]
+    without_baseline: set[str]
 
     def __init__(self, _bench: Any, group: Any) -> None:
         self.group = group
 
     def live_cells(self) -> list[int]:
         return [] if self.group.name in self.dead else [1, 2]
+
+    def comparable(self) -> bool:
+        return self.group.name not in self.dead | self.without_baseline
 
     def run(self, block: int, _watch: Any) -> list[Any]:
         self.log.append((self.group.name, block))
@@ -75,9 +79,10 @@ class Bench:
     def run(
         self, costs: Mapping[str, float], *, budget_s: float | None, found: Found | None = None,
         done: Mapping[str, Sequence[int]] | None = None, dead: Sequence[str] = (),
-        target: float = 0.02,
+        without_baseline: Sequence[str] = (), target: float = 0.02,
     ) -> list[tuple[str, int]]:  # fmt: skip
         Runner.clock, Runner.costs, Runner.log, Runner.dead = self.clock, costs, [], set(dead)
+        Runner.without_baseline = set(without_baseline)
         settings = SimpleNamespace(budget_s=budget_s, min_blocks=2, target=target)
         bench: Any = SimpleNamespace(
             settings=SimpleNamespace(schedule=settings),
@@ -105,6 +110,11 @@ def test_further_blocks_go_to_undecided_groups_until_none_fits(bench: Bench) -> 
     log = bench.run({"a": 1, "b": 1}, budget_s=7.5, found={"a": {"decided": True}})
     assert log[4:] == [("b", 2), ("b", 3), ("b", 4)]
     assert bench.clock.now <= 7.5
+
+
+def test_a_group_without_a_baseline_gets_its_least_blocks_and_no_more(bench: Bench) -> None:
+    log = bench.run({"a": 1, "b": 1}, budget_s=6, without_baseline="a")
+    assert log == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 2), ("b", 3)]
 
 
 def test_a_block_that_would_pass_the_budget_gives_way_to_a_shorter_one(bench: Bench) -> None:
