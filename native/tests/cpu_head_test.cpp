@@ -10,6 +10,7 @@
 #include "core/errors.h"
 #include "cpu/model.h"
 #include "tests/draft_heads.h"
+#include "tests/messages.h"
 #include "tests/reference_model.h"
 
 namespace specquant::cpu {
@@ -20,6 +21,7 @@ using reference::random_sequence;
 using reference::RandomModel;
 using reference::RandomModelSpec;
 using reference::Sequence;
+using test::check_says;
 
 constexpr int kHidden = 64;
 constexpr int kVocabulary = 300;
@@ -271,11 +273,6 @@ std::string refusal(const RandomModel& head, const RandomModel* target) {
     CHECK(error.type() == core::ErrorType::model);
     return error.what();
   }
-}
-
-void check_says(const std::string& message, const std::string& part) {
-  INFO(message);
-  CHECK(message.find(part) != std::string::npos);
 }
 
 TEST_CASE("a head is refused without its target, with another's, and where the two do not fit") {

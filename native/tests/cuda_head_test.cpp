@@ -6,6 +6,7 @@
 
 #include "cpu/model.h"
 #include "tests/cuda_heads.h"
+#include "tests/messages.h"
 #include "tests/reference_model.h"
 
 namespace specquant::cuda {
@@ -15,6 +16,7 @@ using cpu::reference::RandomModel;
 using cpu::reference::RandomModelSpec;
 using test::all_specs;
 using test::build;
+using test::check_says;
 using test::kContext;
 using test::kPrecisions;
 using test::kSlots;
@@ -221,10 +223,6 @@ std::string refusal(const RandomModelSpec& spec, const RandomModel* beside) {
 
 TEST_CASE("heads and parts that the engine cannot serve are refused by name") {
   NEEDS_GPU();
-  const auto check_says = [](const std::string& message, const std::string& part) {
-    INFO(message);
-    CHECK(message.find(part) != std::string::npos);
-  };
   check_says(refusal(test::eagle2_spec(), nullptr),
              "is a draft head and drafts only beside its target");
   RandomModelSpec other = test::target_spec();

@@ -50,9 +50,11 @@ inline std::string cascade(const std::string& inner, const std::string& inner_sh
   return R"({"kind": "cascade", "id": "m", "precision": "w4a16", "inner": )" + inner +
          R"(, "inner_shape": )" + inner_shape + "}";
 }
+inline std::string speculative_text(const std::string& drafter, const std::string& shape) {
+  return R"({"precision": "fp16", "drafter": )" + drafter + R"(, "shape": )" + shape + "}";
+}
 inline Method speculative(const std::string& drafter, const std::string& shape) {
-  return method_of(R"({"precision": "fp16", "drafter": )" + drafter + R"(, "shape": )" + shape +
-                   "}");
+  return method_of(speculative_text(drafter, shape));
 }
 
 inline constexpr const char* kSelf = R"({"kind": "self", "precision": "w4a4"})";

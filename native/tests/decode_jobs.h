@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/errors.h"
 #include "core/json.h"
 #include "decode/decoder.h"
 #include "decode/method.h"
@@ -20,6 +21,30 @@ using namespace decode;
 inline Method method_of(const std::string& text) {
   const auto json = core::parse_json(text);
   return parse_method(core::Fields(json, "method"));
+}
+
+// What parse_method() says of `text`: "accepted", or the error's type and message.
+inline std::string verdict_on_method(const std::string& text) {
+  try {
+    method_of(text);
+    return "accepted";
+  } catch (const core::Error& error) {
+    return std::string(core::name_of(error.type())) + ": " + error.what();
+  }
+}
+
+inline Method plain() { return method_of(R"({"precision": "fp16"})"); }
+
+inline Method self_method(int gamma) {
+  return method_of(R"({"precision": "fp16", "drafter": {"kind": "self", "precision": "w4a4"},
+                       "shape": {"kind": "chain", "gamma": )" +
+                   std::to_string(gamma) + "}}");
+}
+
+inline Method ngram_method(int gamma) {
+  return method_of(R"({"precision": "fp16", "drafter": {"kind": "ngram"},
+                       "shape": {"kind": "chain", "gamma": )" +
+                   std::to_string(gamma) + "}}");
 }
 
 struct Extras {

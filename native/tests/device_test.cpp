@@ -1,4 +1,4 @@
-// What validate() refuses: the rules of Rows beyond those of one plain forward.
+// What validate() refuses: the rules of Rows.
 #include "decode/device.h"
 
 #include <doctest/doctest.h>
@@ -6,8 +6,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/messages.h"
+
 namespace specquant {
 namespace {
+
+using test::check_says;
 
 constexpr int kSlots = 2, kContext = 100, kVocabulary = 5;
 
@@ -21,9 +25,27 @@ std::string verdict(const Rows& rows) {
   }
 }
 
-void check_says(const std::string& message, const std::string& part) {
-  INFO(message);
-  CHECK(message.find(part) != std::string::npos);
+TEST_CASE("a forward is refused by the row that breaks the rules") {
+  const std::vector<int32_t> tokens{1, 2, 3};
+  const std::vector<uint64_t> tree{0b001, 0b011, 0b101};
+  CHECK(verdict({1, kContext - 3, tokens, tree}).empty());
+  check_says(verdict({kSlots, 0, tokens, {}}), "slot");
+  check_says(verdict({0, kContext - 2, tokens, {}}), "row 2: the position is beyond the cache");
+  check_says(verdict({0, -1, tokens, {}}), "negative");
+  check_says(verdict({0, 0, {}, {}}), "no tokens");
+  const std::vector<int32_t> foreign{1, kVocabulary, 3};
+  check_says(verdict({0, 0, foreign, {}}), "row 1: the token");
+  const std::vector<uint64_t> blind{0b001, 0b001, 0b101};
+  const std::vector<uint64_t> later{0b001, 0b111, 0b101};
+  const std::vector<uint64_t> graph{0b001, 0b010, 0b111};
+  const std::vector<uint64_t> few{0b001, 0b011};
+  check_says(verdict({0, 0, tokens, blind}), "row 1: it does not see itself");
+  check_says(verdict({0, 0, tokens, later}), "row 1: it sees a later row");
+  check_says(verdict({0, 0, tokens, graph}), "row 2: its ancestors");
+  check_says(verdict({0, 0, tokens, few}), "one ancestor word");
+  CHECK_THROWS_AS(validate({}, kSlots, kContext, kVocabulary), std::invalid_argument);
+  const std::vector<Rows> twice{{0, 0, tokens, {}}, {0, 0, tokens, {}}};
+  CHECK_THROWS_AS(validate(twice, kSlots, kContext, kVocabulary), std::invalid_argument);
 }
 
 TEST_CASE("words of a growing tree count from its trunk") {

@@ -5,17 +5,17 @@
 
 #include <map>
 
-#include "core/errors.h"
-#include "core/json.h"
 #include "decode/decoder.h"
-#include "decode/method.h"
 #include "decode/self_drafter.h"
 #include "tests/chi_square.h"
+#include "tests/decode_jobs.h"
 #include "tests/fake_model.h"
+#include "tests/messages.h"
 
 namespace specquant::decode {
 namespace {
 
+using test::check_says;
 using test::chi_square_excess;
 using test::FakeModel;
 using test::kLuck;
@@ -110,17 +110,10 @@ TEST_CASE("of a tree the path to the first of the deepest nodes is taken") {
   CHECK(cut.next == model.top(6)[0].token);
 }
 
-std::string message(const std::string& acceptance,
-                    const std::string& shape = R"({"kind": "chain", "gamma": 2})") {
-  const auto json =
-      core::parse_json(R"({"precision": "fp16", "drafter": {"kind": "ngram"}, "shape": )" + shape +
-                       R"(, "acceptance": )" + acceptance + "}");
-  try {
-    parse_method(core::Fields(json, "method"));
-    return "accepted";
-  } catch (const core::Error& error) {
-    return error.what();
-  }
+std::string message(const std::string& acceptance) {
+  return test::verdict_on_method(R"({"precision": "fp16", "drafter": {"kind": "ngram"},
+                                     "shape": {"kind": "chain", "gamma": 2}, "acceptance": )" +
+                                 acceptance + "}");
 }
 
 std::string of_profile(const std::string& accepted) {
@@ -128,28 +121,26 @@ std::string of_profile(const std::string& accepted) {
 }
 
 TEST_CASE("a profile that is none is refused by its place") {
-  const auto says = [](const std::string& said, const std::string& part) {
-    INFO(said);
-    CHECK(said.find(part) != std::string::npos);
-  };
   CHECK(of_profile("[0.5, 0.25, 0.25]") == "accepted");
   CHECK(of_profile("[0.5, 0.5000005]") == "accepted");
   CHECK(of_profile("[1]") == "accepted");
-  says(of_profile("[]"), "'method.acceptance.profile.accepted': it has no probabilities");
-  says(of_profile("[0.5, 0.25, 0.15, 0.1]"), "the longest path of the shape has 2 tokens");
-  says(of_profile("[-0.5, 1.5]"), "entry 0 is no probability between 0 and 1");
-  says(of_profile("[0, 1.5]"), "entry 1 is no probability");
-  says(of_profile("[0.5, 0.4]"), "add up to 0.9");
-  says(of_profile("[0.5, 0.50001]"), "instead of 1");
-  says(of_profile("[0.5, null]"), "'method.acceptance.profile.accepted[1]' must be a number");
-  says(of_profile("0.5"), "must be a list");
-  says(message(R"({"kind": "replay", "seed": 1})"), "'method.acceptance.profile' is missing");
-  says(message(R"({"kind": "replay", "profile": {"accepted": [1]}})"),
-       "'method.acceptance.seed' is missing");
-  says(message(R"({"kind": "replay", "seed": 1, "profile": {"accepted": [1], "inner": [1]}})"),
-       "'method.acceptance.profile.inner' must be left out");
-  says(message(R"({"kind": "replay", "seed": 1, "profile": {"accepted": [1], "outer": [1]}})"),
-       "unknown key 'outer'");
+  check_says(of_profile("[]"), "'method.acceptance.profile.accepted': it has no probabilities");
+  check_says(of_profile("[0.5, 0.25, 0.15, 0.1]"), "the longest path of the shape has 2 tokens");
+  check_says(of_profile("[-0.5, 1.5]"), "entry 0 is no probability between 0 and 1");
+  check_says(of_profile("[0, 1.5]"), "entry 1 is no probability");
+  check_says(of_profile("[0.5, 0.4]"), "add up to 0.9");
+  check_says(of_profile("[0.5, 0.50001]"), "instead of 1");
+  check_says(of_profile("[0.5, null]"), "'method.acceptance.profile.accepted[1]' must be a number");
+  check_says(of_profile("0.5"), "must be a list");
+  check_says(message(R"({"kind": "replay", "seed": 1})"), "'method.acceptance.profile' is missing");
+  check_says(message(R"({"kind": "replay", "profile": {"accepted": [1]}})"),
+             "'method.acceptance.seed' is missing");
+  check_says(
+      message(R"({"kind": "replay", "seed": 1, "profile": {"accepted": [1], "inner": [1]}})"),
+      "'method.acceptance.profile.inner' must be left out");
+  check_says(
+      message(R"({"kind": "replay", "seed": 1, "profile": {"accepted": [1], "outer": [1]}})"),
+      "unknown key 'outer'");
 }
 
 }  // namespace
