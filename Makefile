@@ -10,6 +10,7 @@ JOBS := $(shell nproc)
 
 DEMO_MODEL := models/smollm2-135m-instruct.sqm
 WORKER := build/native/worker/specquant-worker
+CUDA_TESTS := cuda_test cuda_invariance_test cuda_head_test cuda_drafters_test int4_test
 NATIVE_SOURCES := $(shell find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name 'CMakeLists.txt')
 ENVIRONMENT := $(VENV)/.installed
 
@@ -47,8 +48,8 @@ test-cuda: ## The tests of the CUDA engine (skipped, with the reason, without a 
 	@tools/system-packages.sh build
 	@tools/system-packages.sh test
 	cmake -S native -B build/native-cuda -G Ninja -DSPECQUANT_CUDA=ON -DSPECQUANT_TESTS=ON > /dev/null
-	cmake --build build/native-cuda -j $(JOBS) --target cuda_test int4_test
-	ctest --test-dir build/native-cuda -R 'cuda_test|int4_test' --output-on-failure
+	cmake --build build/native-cuda -j $(JOBS) --target $(CUDA_TESTS)
+	ctest --test-dir build/native-cuda -R '^(cuda|int4)_' --output-on-failure
 
 $(DEMO_MODEL): $(ENVIRONMENT)
 	$(PY) -m backends.pack demo

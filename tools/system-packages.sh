@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that the compiler, CMake and the C++ headers are there.
+# Makes sure that the system's packages for a task are there: compilers, headers, fonts.
 #
-#   tools/system-packages.sh build|test|lint|report
+#   tools/system-packages.sh build|test|lint|bench|sanitize|report
 #
 # Looks first and installs only what is missing, with apt-get, where it runs as root on Debian or
 # Ubuntu. Elsewhere it names the missing packages and exits with 1.

@@ -3,15 +3,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <cstring>
 #include <string>
 
 #include "core/errors.h"
 #include "cpu/model.h"
 #include "tests/draft_heads.h"
 #include "tests/messages.h"
+#include "tests/model_rows.h"
 #include "tests/reference_model.h"
+#include "tests/relative_error.h"
 
 namespace specquant::cpu {
 namespace {
@@ -22,6 +22,7 @@ using reference::RandomModel;
 using reference::RandomModelSpec;
 using reference::Sequence;
 using test::check_says;
+using test::Row;
 
 constexpr int kHidden = 64;
 constexpr int kVocabulary = 300;
@@ -110,18 +111,9 @@ std::vector<double> row_errors(const RandomModel& head, Precision precision, int
   }
   const auto want = reference_outputs(head, sequence.tokens, rounding, features);
   std::vector<double> errors;
-  const auto add = [&](std::span<const float> found, const std::vector<double>& right) {
-    REQUIRE(found.size() == right.size());
-    double difference = 0.0, norm = 0.0;
-    for (std::size_t i = 0; i < right.size(); ++i) {
-      difference += (found[i] - right[i]) * (found[i] - right[i]);
-      norm += right[i] * right[i];
-    }
-    errors.push_back(std::sqrt(difference / norm));
-  };
   for (std::size_t row = 0; row < 40; ++row) {
-    add(model->logits(row), want.logits[row]);
-    add(model->features(row), want.streams[row][taps[0]]);
+    errors.push_back(test::relative_error(model->logits(row), want.logits[row]));
+    errors.push_back(test::relative_error(model->features(row), want.streams[row][taps[0]]));
   }
   std::ranges::sort(errors);
   return errors;
@@ -149,29 +141,10 @@ TEST_CASE("a head equals its float64 reference, with the target's features and w
   }
 }
 
-struct Row {
-  std::vector<float> values;
-  bool operator==(const Row& other) const {
-    return values.size() == other.values.size() &&
-           std::memcmp(values.data(), other.values.data(), values.size() * sizeof(float)) == 0;
-  }
-};
-
+// Rows with the feature that the head gives itself.
 std::vector<Row> forward(Model& model, Precision precision, const std::vector<Rows>& batch) {
   const int taps[] = {model.shape().layers};
-  model.forward(precision, batch, {LogitRows::all, 1, true, true, taps});
-  std::vector<Row> out;
-  std::size_t count = 0;
-  for (const Rows& rows : batch) count += rows.tokens.size();
-  for (std::size_t row = 0; row < count; ++row) {
-    Row values{{model.logits(row).begin(), model.logits(row).end()}};
-    values.values.push_back(model.log_sum(row));
-    values.values.push_back(static_cast<float>(model.top(row)[0].token));
-    values.values.insert(values.values.end(), model.features(row).begin(),
-                         model.features(row).end());
-    out.push_back(values);
-  }
-  return out;
+  return test::forward(model, precision, batch, taps);
 }
 
 TEST_CASE("a row of a head is bitwise the same in any batch, on any threads and instruction set") {

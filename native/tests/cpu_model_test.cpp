@@ -1,23 +1,25 @@
-// The CPU model against a float64 Llama, and its manners: errors, memory, proof.
+// The CPU model against a float64 Llama, and what it says of its memory and its kernels.
 #include "cpu/model.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <initializer_list>
 #include <set>
 #include <stdexcept>
 #include <string>
 
-#include "core/errors.h"
+#include "tests/model_rows.h"
 #include "tests/reference_model.h"
+#include "tests/relative_error.h"
 
 namespace specquant::cpu {
 namespace {
 
 using reference::RandomModel;
 using reference::RandomModelSpec;
+using test::check_ranked;
+using test::relative_error;
+using test::Tokens;
 
 RandomModelSpec untied_spec() {
   RandomModelSpec spec;
@@ -53,21 +55,9 @@ RandomModelSpec odd_heads_spec() {
   return spec;
 }
 
-std::vector<int32_t> random_tokens(int count, int vocabulary, unsigned seed) {
+Tokens seeded_tokens(int count, int vocabulary, unsigned seed) {
   std::mt19937 random(seed);
-  std::vector<int32_t> tokens(static_cast<std::size_t>(count));
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocabulary);
-  return tokens;
-}
-
-double relative_error(std::span<const float> found, const std::vector<double>& want) {
-  REQUIRE(found.size() == want.size());
-  double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    difference += (found[i] - want[i]) * (found[i] - want[i]);
-    norm += want[i] * want[i];
-  }
-  return std::sqrt(difference / norm);
+  return test::random_tokens(count, random, vocabulary);
 }
 
 // Relative errors (Euclidean norms) of the logits of one sequence.
@@ -81,24 +71,20 @@ struct Errors {
 Errors errors(const RandomModel& random, Precision precision, const reference::Rounding& rounding) {
   const Precision precisions[] = {precision};
   const auto model = make_cpu_model(random.file(), precisions, 1, 64, 2);
-  const std::vector<int32_t> tokens = random_tokens(40, random.shape().vocabulary, 7);
+  const Tokens tokens = seeded_tokens(40, random.shape().vocabulary, 7);
   const Rows rows{0, 0, tokens, {}};
   model->forward(precision, {&rows, 1}, {LogitRows::all, 0, false, true});
   const auto want = reference_outputs(random, tokens, rounding).logits;
   Errors found;
-  double difference = 0.0, norm = 0.0;
+  std::vector<float> all;
+  std::vector<double> right;
   for (std::size_t row = 0; row < tokens.size(); ++row) {
-    double row_difference = 0.0, row_norm = 0.0;
-    for (std::size_t i = 0; i < want[row].size(); ++i) {
-      const double off = model->logits(row)[i] - want[row][i];
-      row_difference += off * off;
-      row_norm += want[row][i] * want[row][i];
-    }
-    found.rows.push_back(std::sqrt(row_difference / row_norm));
-    difference += row_difference;
-    norm += row_norm;
+    const auto logits = model->logits(row);
+    found.rows.push_back(relative_error(logits, want[row]));
+    all.insert(all.end(), logits.begin(), logits.end());
+    right.insert(right.end(), want[row].begin(), want[row].end());
   }
-  found.whole = std::sqrt(difference / norm);
+  found.whole = relative_error(all, right);
   std::ranges::sort(found.rows);
   return found;
 }
@@ -168,7 +154,7 @@ TEST_CASE(
     const RandomModel random(spec);
     const Precision precisions[] = {Precision::w4a16};
     const auto model = make_cpu_model(random.file(), precisions, 1, 16, 2);
-    const std::vector<int32_t> tokens = random_tokens(4, 304, 7);
+    const Tokens tokens = seeded_tokens(4, 304, 7);
     const Rows rows{0, 0, tokens, {}};
     model->forward(Precision::w4a16, {&rows, 1}, {LogitRows::all, 0, false, true});
     const auto want = reference_outputs(random, tokens).logits;
@@ -182,22 +168,12 @@ TEST_CASE("top-k and log-sum agree with the whole row of logits") {
   const RandomModel random(reference::small_spec());
   const Precision precisions[] = {Precision::w4a8};
   const auto model = make_cpu_model(random.file(), precisions, 1, 64, 2);
-  const std::vector<int32_t> tokens = random_tokens(9, 300, 5);
+  const Tokens tokens = seeded_tokens(9, 300, 5);
   const Rows rows{0, 0, tokens, {}};
   model->forward(Precision::w4a8, {&rows, 1}, {LogitRows::all, 7, true, true});
   for (std::size_t row = 0; row < tokens.size(); ++row) {
-    const auto logits = model->logits(row);
-    REQUIRE(logits.size() == 300);
-    std::vector<int> order(300);
-    for (int i = 0; i < 300; ++i) order[i] = i;
-    std::ranges::stable_sort(order, [&](int a, int b) { return logits[a] > logits[b]; });
-    double total = 0.0;
-    for (const float logit : logits) total += std::exp(static_cast<double>(logit));
-    for (int i = 0; i < 7; ++i) {
-      CHECK(model->top(row)[i].token == order[i]);
-      CHECK(model->top(row)[i].logit == logits[order[i]]);
-    }
-    CHECK(model->log_sum(row) == doctest::Approx(std::log(total)).epsilon(1e-6));
+    REQUIRE(model->logits(row).size() == 300);
+    check_ranked(*model, row, 7, 1e-6);
   }
 }
 
@@ -207,7 +183,7 @@ TEST_CASE("features are the wanted taps of every row, one after another") {
   const RandomModel random(spec);
   const Precision precisions[] = {Precision::fp16};
   const auto model = make_cpu_model(random.file(), precisions, 2, 128, 2);
-  const std::vector<int32_t> tokens = random_tokens(70, 300, 7);  // two passes
+  const Tokens tokens = seeded_tokens(70, 300, 7);  // two passes
   const Rows batch[] = {{1, 0, std::span(tokens).first(5), {}}, {0, 0, tokens, {}}};
   const int taps[] = {2, 0, 3, 1};
   const auto want = reference_outputs(random, tokens, {.kv_f16 = true});
@@ -241,7 +217,7 @@ TEST_CASE("a reduced vocabulary computes the rows of the whole head, and speaks 
   REQUIRE(std::ranges::equal(model->draft_tokens(), spec.draft_tokens));
   CHECK(make_cpu_model(whole.file(), precisions, 1, 64, 2)->draft_tokens().empty());
 
-  const std::vector<int32_t> tokens = random_tokens(5, 300, 5);  // also such as it cannot draft
+  const Tokens tokens = seeded_tokens(5, 300, 5);  // also such as it cannot draft
   const Rows rows{0, 0, tokens, {}};
   const auto entries = static_cast<int>(spec.draft_tokens.size());
   model->forward(Precision::w4a8, {&rows, 1}, {LogitRows::all, entries, true, true});
@@ -269,7 +245,7 @@ TEST_CASE("only the rows that were asked for have results") {
   const RandomModel random(reference::small_spec());
   const Precision precisions[] = {Precision::w4a8};
   const auto model = make_cpu_model(random.file(), precisions, 2, 64, 1);
-  const std::vector<int32_t> tokens = random_tokens(3, 300, 5);
+  const Tokens tokens = seeded_tokens(3, 300, 5);
   const Rows batch[] = {{1, 0, tokens, {}}, {0, 0, tokens, {}}};
   model->forward(Precision::w4a8, batch, {LogitRows::last, 1, false, false});
   CHECK(model->top(0)[0].token == model->top(1)[0].token);
@@ -278,82 +254,6 @@ TEST_CASE("only the rows that were asked for have results") {
   CHECK_THROWS_AS(model->logits(0), std::out_of_range);
   model->forward(Precision::w4a8, batch, {LogitRows::none, 1, false, false});
   CHECK_THROWS_AS(model->top(0), std::out_of_range);
-}
-
-TEST_CASE("a bad request is refused before anything is written") {
-  const RandomModel random(reference::small_spec());
-  const Precision precisions[] = {Precision::w4a8};
-  const auto model = make_cpu_model(random.file(), precisions, 2, 16, 1);
-  const std::vector<int32_t> tokens = random_tokens(4, 300, 5);
-  const Rows good{0, 0, tokens, {}};
-  model->forward(Precision::w4a8, {&good, 1}, {});
-  const std::vector<uint16_t> before(model->cache().keys(0, 0, 0),
-                                     model->cache().keys(0, 0, 0) + 16 * 16);
-
-  const std::vector<int32_t> other = random_tokens(4, 300, 6);
-  const std::vector<int32_t> unknown{0, 300};
-  const std::vector<uint64_t> not_a_tree{1, 2, 7, 8};
-  const Rows first{0, 0, other, {}};        // well-formed: it must not run because another is not
-  const Rows bad[] = {{1, 14, other, {}},   // beyond the cache
-                      {0, 0, other, {}},    // the slot twice
-                      {2, 0, other, {}},    // no such slot
-                      {1, -1, other, {}},   // a negative position
-                      {1, 0, unknown, {}},  // no such token
-                      {1, 0, {}, {}},       // nothing
-                      {1, 0, other, not_a_tree}};  // row 2 has two parents
-  for (const Rows& rows : bad) {
-    const Rows batch[] = {first, rows};
-    CHECK_THROWS_AS(model->forward(Precision::w4a8, batch, {}), std::invalid_argument);
-  }
-  CHECK_THROWS_AS(model->forward(Precision::fp16, {&first, 1}, {}), std::invalid_argument);
-  CHECK_THROWS_AS(model->forward(Precision::w4a8, {&first, 1}, {LogitRows::last, 301}),
-                  std::invalid_argument);
-  const std::vector<int> falling{2, 1};
-  CHECK_THROWS_AS(model->compact(0, 0, falling), std::invalid_argument);
-  const std::vector<int> beyond{20};
-  CHECK_THROWS_AS(model->compact(0, 0, beyond), std::invalid_argument);
-  CHECK_THROWS_AS(static_cast<void>(model->save(3, 1)), std::invalid_argument);
-  CHECK_THROWS_AS(model->restore(0, nullptr), std::invalid_argument);
-  CHECK(std::equal(before.begin(), before.end(), model->cache().keys(0, 0, 0)));
-}
-
-// The model must be refused with an error of this type whose message holds every part.
-void check_refused(const RandomModel& random, Precision precision, int batch, int context,
-                   core::ErrorType type, std::initializer_list<const char*> parts) {
-  const Precision precisions[] = {precision};
-  try {
-    make_cpu_model(random.file(), precisions, batch, context, 1);
-    FAIL("nothing was refused");
-  } catch (const core::Error& error) {
-    CHECK(error.type() == type);
-    const std::string message = error.what();
-    CAPTURE(message);
-    for (const char* part : parts) CHECK(message.find(part) != std::string::npos);
-  }
-}
-
-TEST_CASE("a model that cannot be built says why") {
-  using core::ErrorType;
-  const RandomModel four(reference::small_spec());
-  const RandomModel eight(eight_bit_spec());
-  check_refused(four, Precision::w8a8, 1, 64, ErrorType::unsupported,
-                {"w8a8", "layers.0.qkv", "affine4"});
-  check_refused(eight, Precision::w4a8, 1, 64, ErrorType::unsupported,
-                {"w4a8", "layers.0.qkv", "affine8"});
-  // 2^40 positions of 2 layers, 2 heads, 16 dimensions, keys and values, 2 bytes: 2^48 bytes.
-  check_refused(four, Precision::w4a8, 1 << 20, 1 << 20, ErrorType::out_of_memory,
-                {"281474.98 GB", "are available"});
-  check_refused(four, Precision::w4a8, 0, 64, ErrorType::bad_request, {"max_batch"});
-  RandomModelSpec narrow = reference::small_spec();
-  narrow.shape.heads = 12;
-  narrow.shape.kv_heads = 4;
-  narrow.shape.head_dim = 8;
-  check_refused(RandomModel(narrow), Precision::w4a8, 1, 64, ErrorType::model,
-                {"layers.0.qkv", "heads of 8"});
-  RandomModelSpec wide = reference::normed_heads_spec();
-  wide.shape.head_dim = 272;
-  check_refused(RandomModel(wide), Precision::w4a8, 1, 64, ErrorType::model,
-                {"layers.0.q_norm", "heads of 272", "at most 256"});
 }
 
 TEST_CASE("memory and proof count what is stored and read") {

@@ -6,6 +6,7 @@
 
 #include "tests/cuda_heads.h"
 #include "tests/decode_cast.h"
+#include "tests/model_rows.h"
 
 namespace specquant::test {
 namespace {

@@ -7,7 +7,9 @@
 #include "cpu/model.h"
 #include "tests/cuda_heads.h"
 #include "tests/messages.h"
+#include "tests/model_rows.h"
 #include "tests/reference_model.h"
+#include "tests/relative_error.h"
 
 namespace specquant::cuda {
 namespace {
@@ -20,28 +22,12 @@ using test::check_says;
 using test::kContext;
 using test::kPrecisions;
 using test::kSlots;
+using test::median;
 using test::random_sequence;
+using test::relative_error;
 using test::Row;
 using test::Sequence;
 using test::target;
-
-template <class Values>
-double relative_error(std::span<const float> found, const Values& right) {
-  REQUIRE(found.size() == right.size());
-  double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double off = static_cast<double>(found[i]) - static_cast<double>(right[i]);
-    difference += off * off;
-    norm += static_cast<double>(right[i]) * static_cast<double>(right[i]);
-  }
-  return std::sqrt(difference / norm);
-}
-
-// The middle one of many: in single rows of random weights a rounding error decides which key wins.
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 TEST_CASE("the hidden states of a model are those of a float64 reference") {
   NEEDS_GPU();
@@ -63,6 +49,7 @@ TEST_CASE("the hidden states of a model are those of a float64 reference") {
         errors.push_back(relative_error(model->features(row).subspan(index * hidden, hidden),
                                         want.streams[row][static_cast<std::size_t>(taps[index])]));
       }
+      // The median: in single rows of random weights a rounding error decides which key wins.
       CHECK(median(errors) < limit);
     }
   }

@@ -5,15 +5,13 @@
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
-#include "core/errors.h"
 #include "cpu/half.h"
 #include "cuda/int4_multiply.h"
 #include "cuda/memory.h"
-#include "cuda/model.h"
 #include "cuda/weights.h"
+#include "tests/cuda_parts.h"
 #include "tests/reference_tiles.h"
 
 namespace specquant::cuda {
@@ -22,14 +20,6 @@ namespace {
 using cpu::WeightKind;
 using cpu::reference::random_weights;
 using cpu::reference::Weights;
-
-#define NEEDS_GPU()                                  \
-  try {                                              \
-    describe_device();                               \
-  } catch (const core::Error& error) {               \
-    MESSAGE("skipped: ", std::string(error.what())); \
-    return;                                          \
-  }
 
 // Activations of every block on another scale, and what their rounding should be: absmax / 7 of 32
 // columns is a step.
@@ -122,16 +112,26 @@ struct Case {
 const Case kCases[] = {{16, 128, 128, 128, 1}, {40, 512, 128, 128, 3}, {300, 2048, 128, 128, 21},
                        {16, 128, 32, 32, 4},   {75, 1536, 32, 32, 17}, {48, 640, 64, 32, 5}};
 
+// Random weights and activations of a case, and their product.
+struct Multiplied {
+  Weights weights;
+  Activations x;
+  Product product;
+
+  Multiplied(const Case& c, std::mt19937& random)
+      : weights(random_weights(WeightKind::affine4, c.rows, c.columns, c.stored_group, random)),
+        x(c.tokens, c.columns, random),
+        product(weights, c.rows, c.columns, c.group) {
+    product.multiply(x);
+  }
+};
+
 TEST_CASE("integer sums of 4-bit codes are exact") {
   NEEDS_GPU();
   std::mt19937 random(std::random_device{}());
   for (const Case& c : kCases) {
     CAPTURE(c.rows);
-    const Weights weights =
-        random_weights(WeightKind::affine4, c.rows, c.columns, c.stored_group, random);
-    const Activations x(c.tokens, c.columns, random);
-    Product product(weights, c.rows, c.columns, c.group);
-    product.multiply(x);
+    const auto& [weights, x, product] = Multiplied(c, random);
     int wrong = 0;
     for (int block = 0; block < c.tokens * c.columns / 32; ++block) {
       const int column = block * 32 % c.columns;
@@ -152,11 +152,7 @@ TEST_CASE("INT4 products stay close to float64 with the same rounding") {
   std::mt19937 random(std::random_device{}());
   for (const Case& c : kCases) {
     CAPTURE(c.rows);
-    const Weights weights =
-        random_weights(WeightKind::affine4, c.rows, c.columns, c.stored_group, random);
-    const Activations x(c.tokens, c.columns, random);
-    Product product(weights, c.rows, c.columns, c.group);
-    product.multiply(x);
+    const auto& [weights, x, product] = Multiplied(c, random);
     double difference = 0.0, norm = 0.0;
     for (int token = 0; token < c.tokens; ++token) {
       for (int row = 0; row < c.rows; ++row) {
