@@ -42,7 +42,7 @@ native-cuda: ## The native worker with --device cuda (needs nvcc; sm_90)
 	@command -v nvcc > /dev/null || { echo "nvcc is not on the PATH. Install CUDA 13 or newer, or put its bin folder on the PATH."; exit 1; }
 	@tools/system-packages.sh build
 	cmake -S native -B build/native-cuda -G Ninja -DSPECQUANT_CUDA=ON -DSPECQUANT_TESTS=OFF > /dev/null
-	cmake --build build/native-cuda -j $(JOBS) --target specquant-worker cuda_bench
+	cmake --build build/native-cuda -j $(JOBS) --target specquant-worker cuda_bench cuda_round_bench
 
 test-cuda: ## The tests of the CUDA engine (skipped, with the reason, without a GPU)
 	@tools/system-packages.sh build

@@ -245,13 +245,13 @@ def main() -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     equal = commands.add_parser("equality", help="compare every drafter at batch 1, 2, 4 and 8")
-    equal.add_argument("--prompts", type=int, default=16)
-    equal.add_argument("--tokens", type=int, default=48)
+    equal.add_argument("--prompts", type=int, default=16, help="default: %(default)s")
+    equal.add_argument("--tokens", type=int, default=48, help="of an answer; default: %(default)s")
     lengths = commands.add_parser("acceptance", help="acceptance lengths over the prompt set")
     lengths.add_argument("--precision", default="fp16", choices=list(SELF))
     lengths.add_argument("--out", type=Path, help="JSON file for the figures")
     for command in (equal, lengths):
-        command.add_argument("folder", type=Path)
+        command.add_argument("folder", type=Path, help="holds both data sets")
     given = parser.parse_args()
     if given.command == "equality":
         return 0 if equality(given.folder, given.prompts, given.tokens) else 1

@@ -8,7 +8,7 @@ from harness import model_file, plan
 from harness.bench import read_workload
 from harness.config import Settings
 from harness.errors import ConfigError
-from harness.plan import Group
+from harness.plan import Group, Plan
 from harness.progress import duration
 from harness.schedule import Spent
 
@@ -33,7 +33,7 @@ def show(settings: Settings, console: Console) -> None:
     whole = plan.build(settings, model=model, workload=name, device=str(settings.config["device"]))
     for group in whole.groups:
         _group(group, console)
-    _estimate(settings, whole.groups, console)
+    _estimate(settings, whole, console)
     for note in notes:
         _say(console, note)
 
@@ -53,12 +53,12 @@ def _group(group: Group, console: Console) -> None:
         _say(console, f"  {cell.method.method_id:<28} {cell.method.name} ({label})")
 
 
-def _estimate(settings: Settings, groups: tuple[Group, ...], console: Console) -> None:
+def _estimate(settings: Settings, whole: Plan, console: Console) -> None:
     """The time of the least blocks, from earlier blocks of the folder or else assumed."""
     spent = Spent.read(settings.results, 0.0)
     blocks = settings.schedule.min_blocks
     least, assumed = 0.0, False
-    for group in groups:
+    for group in whole.groups:
         took = spent.block_s(group.name)
         assumed |= took is None
         least += blocks * (len(group.cells) * ASSUMED_TRIAL_S if took is None else took)
@@ -66,6 +66,8 @@ def _estimate(settings: Settings, groups: tuple[Group, ...], console: Console) -
     budget_s = settings.schedule.budget_s
     if budget_s is None:
         more = "More blocks are measured until every interval is narrow enough (stats.target)."
+    elif budget_s == 0:
+        more = "No further blocks are measured (schedule.budget_s=0)."
     else:
         more = (
             f"More blocks are measured until {duration(budget_s)} have passed, where a comparison "
@@ -73,8 +75,7 @@ def _estimate(settings: Settings, groups: tuple[Group, ...], console: Console) -
         )
     _say(
         console,
-        f"{len(groups)} groups, {sum(len(g.cells) for g in groups)} cells, at least {blocks} "
-        f"blocks each: about {duration(least)} ({basis}). {more}",
+        f"{whole.size()}, at least {blocks} blocks each: about {duration(least)} ({basis}). {more}",
     )
 
 

@@ -116,7 +116,10 @@ def read(path: Path, *, made_by: str | None = None) -> ModelFile:
     """
     mend = f" Make it with `{made_by}`." if made_by else ""
     if not path.is_file():
-        raise ConfigError(f"The model file {path} does not exist.{mend}")
+        raise ConfigError(
+            f"The model file {path} does not exist.{mend} A checkpoint of your own becomes one "
+            "with `python -m backends.pack import`."
+        )
     try:
         with path.open("rb") as file:
             prefix = file.read(8)

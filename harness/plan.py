@@ -152,6 +152,11 @@ class Plan:
         draws = {group.name: group.draw_count for group in self.groups}
         return digest({"cells": hashes, "draws": draws})
 
+    def size(self) -> str:
+        """Groups and cells in words."""
+        groups, cells = len(self.groups), sum(len(group.cells) for group in self.groups)
+        return f"{groups} {'group' if groups == 1 else 'groups'}, {cells} cells"
+
 
 def build(settings: Settings, *, model: str, workload: str, device: str) -> Plan:
     """Expand the sweep into groups and cells.

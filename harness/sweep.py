@@ -27,7 +27,6 @@ from harness import (
 from harness.bench import Bench, read_workload
 from harness.command import OK, run_command
 from harness.config import Settings
-from harness.plan import Plan
 from harness.prepare import prepare
 from harness.progress import ProgressDisplay, duration
 from harness.results import ResultsFolder
@@ -130,7 +129,7 @@ def _introduce(bench: Bench, console: Console) -> None:
         console,
         f"{bench.model.name}, workload {bench.workload.name} "
         f"({len(bench.workload.prompts)} prompts), on {device.get('name')} "
-        f"({environment.usable_cores()} cores): {count_of(bench.plan)}.",
+        f"({environment.usable_cores()} cores): {bench.plan.size()}.",
     )
     instead_of = bench.workload.source.get("instead_of")
     if instead_of:
@@ -139,12 +138,6 @@ def _introduce(bench: Bench, console: Console) -> None:
         draw = bench.draw(group, 0)
         if not draw.applicable:
             _say(console, f"{group.name} is not applicable: {draw.left_out['reason']}.")
-
-
-def count_of(plan: Plan) -> str:
-    """Groups and cells of a plan in words."""
-    cells = sum(len(group.cells) for group in plan.groups)
-    return f"{len(plan.groups)} groups, {cells} cells"
 
 
 def _say(console: Console, text: str) -> None:

@@ -45,8 +45,8 @@ def with_data(settings: Settings) -> Settings:
         format="requests",
         path=settings.otherwise["path"],
         parts=(),
-        instead_of=f"{settings.name}, because {folder} holds no {' and no '.join(missing)}. Give "
-        "data.root=FOLDER with these files to measure it",
+        instead_of=f"{settings.name}, because the folder {folder} holds no "
+        f"{' and no '.join(missing)}. Give data.root=FOLDER with these files to measure it",
     )
 
 

@@ -55,7 +55,9 @@ def test_other_prompts_stand_in_and_say_for_what(folder: Path) -> None:
     (folder / "g.jsonl").unlink()
     found = workload(folder, otherwise=otherwise)
     assert (found.name, len(found.prompts)) == ("other", 1)
-    assert found.source["instead_of"].startswith(f"both, because {folder} holds no g.jsonl.")
+    assert found.source["instead_of"].startswith(
+        f"both, because the folder {folder} holds no g.jsonl."
+    )
     with pytest.raises(WorkloadError, match=r"g\.jsonl in it; it is the test file"):
         workload(folder)
 
