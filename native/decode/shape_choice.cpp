@@ -7,11 +7,11 @@ namespace specquant::decode {
 namespace {
 
 constexpr double kHysteresis = 1.03;  // by which another choice must be better than that standing
-constexpr int kFirstWait = 8, kLongestWait = 512;     // rounds between explorations
-constexpr int kTrials = 4;                            // sequences' rounds of an exploration
+constexpr int kFirstWait = 8, kLongestWait = 512;      // rounds between explorations
+constexpr int kTrials = 4;                             // sequences' rounds of an exploration
 constexpr int kFirstPlain = 128, kLongestPlain = 512;  // rounds of drafting between plain ones
-constexpr double kOpening = 3.0;                      // plain rounds on the account at the start
-constexpr double kEarned = 0.02;                      // of all time
+constexpr double kOpening = 3.0;                       // plain rounds on the account at the start
+constexpr double kEarned = 0.02;                       // of all time
 constexpr double kCapital = 10.0;  // plain rounds that the account holds beside the dearest round
 constexpr double kSlowest = 2.0;   // times the expected seconds: more is not the shape's fault
 constexpr std::size_t kCalibrated = 6;
