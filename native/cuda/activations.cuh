@@ -4,6 +4,10 @@
 // is one piece of memory. Values have 16 bits, in the order [0,2,4,6,1,3,5,7] inside each eight
 // columns; rows are padded with zeros to whole 128 columns. Products of integers read 8-bit codes
 // that are made from them (quantize.cuh), in natural order, with a scale for each block and row.
+//
+// A wide pass keeps a block as warpgroups multiply it (warpgroup.cuh): [octet][row, of 32 or
+// 64][16 bytes], where an octet of 16-bit values has places 2i and 2i + 1 of each eight columns,
+// the i-th octet of four, and of codes their first or last four columns.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -27,10 +31,13 @@ __device__ __forceinline__ uint16_t to_16_bits(float value, bool bf16) {
               : __half_as_ushort(__float2half_rn(fminf(fmaxf(value, -65504.0F), 65504.0F)));
 }
 
-// The place of a row's column in 16-bit activations.
-__device__ __forceinline__ size_t activation_index(int row, int column) {
-  return (static_cast<size_t>(column / 32) * kPassRows + row) * 32 + column % 32 / 8 * 8 +
-         place_of(column % 8);
+// The place of a row's column in 16-bit activations of a pass whose blocks have `wide_rows` rows
+// (0: a narrow one).
+__device__ __forceinline__ size_t activation_index(int row, int column, int wide_rows) {
+  const int place = place_of(column % 8), eight = column % 32 / 8;
+  const size_t block = static_cast<size_t>(column / 32) * kPassRows;
+  if (wide_rows == 0) return (block + row) * 32 + eight * 8 + place;
+  return block * 32 + (place / 2 * wide_rows + row) * 8 + eight * 2 + place % 2;
 }
 
 // Where a lane finds a token tile of a product: token l/4 and of the columns the eight that are its

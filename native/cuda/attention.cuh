@@ -12,10 +12,11 @@
 
 namespace specquant::cuda {
 
-template <int kHeadDim, int kBlockWarps>
+// The result goes to put(row, column, value), called by whole warps for 32 columns of a row.
+template <int kHeadDim, int kBlockWarps, class Put>
 __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, bool bf16,
                                        const StepRow* rows, const RowGroup* groups,
-                                       AttentionMemory& memory) {
+                                       AttentionMemory& memory, Put put) {
   constexpr int kBlocks = kHeadDim / 32, kTiles = kHeadDim / 16;
   constexpr float kNothing = -INFINITY;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -185,7 +186,7 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
       value = fmaf(memory.out[w][index][dimension], factor, value);
     }
     const int column = (kv_head * heads + index % heads) * kHeadDim + dimension;
-    __stcg(a.attention + activation_index(row_of(index), column), to_16_bits(value / sum, bf16));
+    put(row_of(index), column, to_16_bits(value / sum, bf16));
   }
 }
 

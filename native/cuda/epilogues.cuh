@@ -36,11 +36,13 @@ __device__ __forceinline__ void inverse_rms(const float* squares, int columns, f
 }
 
 // Adds a product to the residual stream (`own`: of this tile, in rows of `stride`) and leaves the
-// next norm's input and sums of squares. `norm` are its weights for the tile; its 1 / rms is
+// next norm's input, by put(i, token, column, first, second) for the lane's token i, columns
+// `column` and + 8, and sums of squares. `norm` are its weights for the tile; its 1 / rms is
 // applied to the next product instead.
+template <class Put>
 __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* norm, bool bf16,
                                                 const TileSums& sums, int tile, int t, float* own,
-                                                int stride) {
+                                                int stride, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float weight[2] = {norm[lane / 4], norm[lane / 4 + 8]};
 #pragma unroll
@@ -53,9 +55,8 @@ __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* 
       const float second = at[8] + (i == 0 ? sums.z : sums.w);
       at[0] = first;
       at[8] = second;
-      uint16_t* to = a.normed + activation_index(token, tile * kTileRows + lane / 4);
-      __stcg(to, to_16_bits(first * weight[0], bf16));
-      __stcg(to + 8, to_16_bits(second * weight[1], bf16));
+      put(i, token, tile * kTileRows + lane / 4, to_16_bits(first * weight[0], bf16),
+          to_16_bits(second * weight[1], bf16));
       square = fmaf(first, first, second * second);
     }
     for (int step = 4; step < 32; step *= 2) square += __shfl_xor_sync(~0U, square, step);
@@ -122,9 +123,11 @@ __device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const Ti
   }
 }
 
-// A tile of gate_up holds eight rows of the gate, then the same eight of up.
+// A tile of gate_up holds eight rows of the gate, then the same eight of up. The result goes to
+// put(i, token, column, value), for the lane's token i.
+template <class Put>
 __device__ __forceinline__ void silu_product(const StepArgs& a, bool bf16, const TileSums& sums,
-                                             int tile, int t, const float* rms) {
+                                             int tile, int t, const float* rms, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -132,8 +135,7 @@ __device__ __forceinline__ void silu_product(const StepArgs& a, bool bf16, const
     if (token >= a.rows) continue;
     const float gate = (i == 0 ? sums.x : sums.y) * rms[token];
     const float up = (i == 0 ? sums.z : sums.w) * rms[token];
-    __stcg(a.mlp + activation_index(token, tile * 8 + lane / 4),
-           to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16));
+    put(i, token, tile * 8 + lane / 4, to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16));
   }
 }
 

@@ -54,6 +54,11 @@ struct Affine4F16 {
       return reinterpret_cast<const float2*>(&sums[group][pair])[1];
     }
   };
+  // From column_sums.
+  static __device__ __forceinline__ float4 constants_of(const float4& s) {
+    return make_float4(-fmaf(1024.0F, s.x, 64.0F * s.z), -fmaf(1024.0F, s.y, 64.0F * s.w),
+                       s.x + s.z, s.y + s.w);
+  }
   using Input = WideInput<4>;
   template <int kTokenTiles>
   static __device__ __forceinline__ void prepare(const Input (&input)[kTokenTiles], int lane,
@@ -65,9 +70,7 @@ struct Affine4F16 {
       for (int g = 0; g < kGroups; ++g) {
         const float4 s = column_sums<kGroup / 32>(&input[t].x[g * kGroup / 32]);
         if (lane >= 4) continue;
-        constants[t].sums[g][lane] =
-            make_float4(-fmaf(1024.0F, s.x, 64.0F * s.z), -fmaf(1024.0F, s.y, 64.0F * s.w),
-                        s.x + s.z, s.y + s.w);
+        constants[t].sums[g][lane] = constants_of(s);
       }
     }
     __syncwarp();

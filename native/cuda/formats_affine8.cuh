@@ -107,7 +107,6 @@ struct Affine8F16 {
     }
   }
 
- private:
   // Columns 0..3 and 4..7 of a row as signed bytes: pairs (0,2), (4,6), (1,3), (5,7) of 1152 +
   // code.
   static __device__ __forceinline__ void unpack(uint32_t first, uint32_t last,

@@ -13,8 +13,10 @@ constexpr const char* kWhat = "a draft head's input";
 constexpr std::size_t kFloats = kPassRows * sizeof(float);
 constexpr std::size_t kHalves = kPassRows * sizeof(uint16_t);
 
+// A kernel has one block for each row of the product that takes the activations.
 __device__ void put(uint16_t* activations, int row, int column, float value, bool bf16) {
-  activations[activation_index(row, column)] = to_16_bits(value, bf16);
+  const int wide_rows = wide_rows_of(static_cast<int>(gridDim.x));
+  activations[activation_index(row, column, wide_rows)] = to_16_bits(value, bf16);
 }
 
 // One block a row that fc multiplies: [embedding;] feature.

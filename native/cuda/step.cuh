@@ -99,10 +99,15 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
 #pragma unroll 1
       for (int unit = static_cast<int>(blockIdx.x); unit < a.groups * a.kv_heads;
            unit += static_cast<int>(gridDim.x)) {
+        const auto put_attention = [&](int row, int column, uint16_t value) {
+          __stcg(a.attention + activation_index(row, column, 0), value);
+        };
         if (a.head_dim == 128) {
-          attend<128, kWarps>(a, layer, unit, kBf16, memory.row, memory.group, memory.attention);
+          attend<128, kWarps>(a, layer, unit, kBf16, memory.row, memory.group, memory.attention,
+                              put_attention);
         } else {
-          attend<64, kWarps>(a, layer, unit, kBf16, memory.row, memory.group, memory.attention);
+          attend<64, kWarps>(a, layer, unit, kBf16, memory.row, memory.group, memory.attention,
+                             put_attention);
         }
       }
       grid_barrier(a.arrivals, expected);
@@ -110,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
     const uint16_t* source = source_of(a, layer, kind);
     Inputs inputs{reinterpret_cast<const uint8_t*>(source), a.scales};
     if constexpr (kCodes) {
-      quantize(source, a.rows, columns_of(a, layer, kind), a.four_bits, a.codes, a.scales);
+      quantize(source, a.rows, columns_of(a, layer, kind), a.four_bits, a.codes, a.scales, 0);
       grid_barrier(a.arrivals, expected);
       inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
     }
@@ -129,11 +134,19 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
             place_qkv(a, layer, sums, tile, t, memory.row, memory.rms,
                       [&](int token, int pair) { return memory.rotary[token][pair]; });
           } else if (kind == kGateUp) {
-            silu_product(a, kBf16, sums, tile, t, memory.rms);
+            silu_product(a, kBf16, sums, tile, t, memory.rms,
+                         [&](int, int token, int column, uint16_t value) {
+                           __stcg(a.mlp + activation_index(token, column, 0), value);
+                         });
           } else {
             const bool last = kind == kDown && layer == a.layers - 1;
             add_to_residual(a, memory.norm[index], last ? a.head_bf16 : kBf16, sums, tile, t,
-                            memory.residual[index][0], kTileRows);
+                            memory.residual[index][0], kTileRows,
+                            [&](int, int token, int column, uint16_t first, uint16_t second) {
+                              uint16_t* to = a.normed + activation_index(token, column, 0);
+                              __stcg(to, first);
+                              __stcg(to + 8, second);
+                            });
             if (kind == kDown && a.kept != nullptr) {
               keep_residual(a, layer, tile, t, memory.residual[index][0], kTileRows);
             }
@@ -154,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant
   Inputs inputs{reinterpret_cast<const uint8_t*>(a.normed), a.scales};
   if constexpr (Format::kAct == Act::s8) {
     unsigned expected = 0;
-    quantize(a.normed, a.rows, a.hidden_padded, false, a.codes, a.scales);
+    quantize(a.normed, a.rows, a.hidden_padded, false, a.codes, a.scales, 0);
     grid_barrier(a.arrivals, expected);
     inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
   }

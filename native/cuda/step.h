@@ -11,6 +11,12 @@ namespace specquant::cuda {
 constexpr int kPassRows = 64;    // the most rows of one pass through the layers
 constexpr int kNarrowRows = 16;  // the most of a pass of one kernel (step.cuh); wide.cuh takes more
 constexpr int kTileRows = 16;    // output rows of a weight tile
+
+// Rows for which a wide pass of `rows` has room; 0 where it is a narrow one.
+__host__ __device__ constexpr int wide_rows_of(int rows) {
+  return rows <= kNarrowRows ? 0 : rows <= 32 ? 32 : kPassRows;
+}
+
 constexpr int kMaxParts = 16;
 constexpr int kMostSlices = 4;
 constexpr int kMaxHeadDim = 128;
@@ -47,6 +53,12 @@ struct SliceExchange {
   unsigned* arrivals;  // of a group of blocks; zeros between kernels
 };
 
+// Activations as integers.
+struct Codes {
+  int8_t* codes;
+  float* scales;  // [block of 32 columns][kPassRows]
+};
+
 // Activations are stored as activations.cuh says; `..._padded` are their columns, zeros included.
 struct StepArgs {
   const uint8_t* const* weights;  // [layer][kind]
@@ -72,11 +84,12 @@ struct StepArgs {
   __half* query;         // [row][heads · head_dim], natural order
   uint16_t* attention;
   uint16_t* mlp;
-  int8_t* codes;       // of the activations that are multiplied next, for products of integers
-  float* scales;       // [block of 32 columns][kPassRows]
-  __half* keys;        // [slot][layer][kv head][position][dimension]
-  __half* values;      // [slot][layer][kv head][dimension][position]
-  unsigned* arrivals;  // of the grid barrier; zero at the start
+  int8_t* codes;  // of the activations that are multiplied next, for products of integers
+  float* scales;  // [block of 32 columns][kPassRows]
+  Codes normed_codes, attention_codes, mlp_codes;  // left by the kernels of a wide pass
+  __half* keys;                                    // [slot][layer][kv head][position][dimension]
+  __half* values;                                  // [slot][layer][kv head][dimension][position]
+  unsigned* arrivals;                              // of the grid barrier; zero at the start
   SliceExchange exchange;
 };
 

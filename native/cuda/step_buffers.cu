@@ -15,6 +15,10 @@ constexpr std::size_t kHalves = kPassRows * sizeof(uint16_t);
 
 }  // namespace
 
+StepBuffers::CodesBuffer::CodesBuffer(int columns)
+    : codes_(static_cast<std::size_t>(kPassRows) * columns, kWhat),
+      scales_(kFloats * (columns / 32), kWhat) {}
+
 StepBuffers::StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, int max_context,
                          const core::RopeScaling& scaling)
     : shape_(shape) {
@@ -28,6 +32,9 @@ StepBuffers::StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, 
   widest = padded_columns(std::max({widest, shape.hidden, width, shape.intermediate}));
   codes_ = DeviceBuffer(static_cast<std::size_t>(kPassRows) * widest, kWhat);
   scales_ = DeviceBuffer(kFloats * (widest / 32), kWhat);
+  normed_codes_ = CodesBuffer(padded_columns(shape.hidden));
+  attention_codes_ = CodesBuffer(padded_columns(width));
+  mlp_codes_ = CodesBuffer(padded_columns(shape.intermediate));
   slice_sums_ = DeviceBuffer(kFloats * kTileRows * sliced_tiles, kWhat);
   slice_arrivals_ = DeviceBuffer(sizeof(unsigned) * sliced_tiles, kWhat);
   fill_rotary(max_context, scaling);
@@ -72,6 +79,9 @@ void StepBuffers::describe(StepArgs& a) const {
   a.mlp = mlp_.as<uint16_t>();
   a.codes = codes_.as<int8_t>();
   a.scales = scales_.as<float>();
+  a.normed_codes = normed_codes_.codes();
+  a.attention_codes = attention_codes_.codes();
+  a.mlp_codes = mlp_codes_.codes();
   a.exchange = {slice_sums_.as<float4>(), slice_arrivals_.as<unsigned>()};
 }
 

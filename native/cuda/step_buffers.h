@@ -20,11 +20,22 @@ class StepBuffers {
   void describe(StepArgs& a) const;
 
  private:
+  class CodesBuffer {
+   public:
+    CodesBuffer() = default;
+    explicit CodesBuffer(int columns);
+    Codes codes() const { return {codes_.as<int8_t>(), scales_.as<float>()}; }
+
+   private:
+    DeviceBuffer codes_, scales_;
+  };
+
   void fill_rotary(int max_context, const core::RopeScaling& scaling);
 
   const ModelShape shape_;
   DeviceBuffer rotary_, residual_, squares_, normed_, query_, attention_, mlp_, codes_, scales_,
       slice_sums_, slice_arrivals_;
+  CodesBuffer normed_codes_, attention_codes_, mlp_codes_;
 };
 
 }  // namespace specquant::cuda

@@ -245,7 +245,8 @@ __global__ void embed(const uint8_t* data, WeightFormat format, MatrixShape shap
       v = s.x * nibble(words[column % 64 / 32 * 2 + lane_row / 8], column % 8) + s.y;
     }
     residual[static_cast<size_t>(blockIdx.x) * shape.columns + column] = v;
-    normed[activation_index(static_cast<int>(blockIdx.x), column)] =
+    normed[activation_index(static_cast<int>(blockIdx.x), column,
+                            wide_rows_of(static_cast<int>(gridDim.x)))] =
         to_16_bits(v * norm[column], bf16);
     float square = v * v;
     for (int step = 1; step < 16; step *= 2)

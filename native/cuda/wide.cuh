@@ -16,37 +16,125 @@ namespace specquant::cuda {
 constexpr int kAttentionWarps = 8;
 constexpr int kQuantizeThreads = 256;
 
+// Codes of a lane's two tokens of token tile t, from column `column` on: [token][every eighth
+// column], in the order of TileSums.
+template <int kValues>
+__device__ __forceinline__ void put_tile_codes(const CodesOut& out,
+                                               const float (&values)[2][kValues], int rows,
+                                               int column, int t) {
+  static_assert(kValues == 4);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = t * 8 + lane % 4 * 2 + i;
+    put_codes<4, 16>(out, values[i], token, column, lane / 4, token < rows);
+  }
+}
+
+// Tiles of a layer's product that are finished together: with integers as many as have 32 columns
+// of the next product's input.
+template <class Format>
+__device__ __forceinline__ int tiles_together(MatrixKind kind) {
+  if (Format::kAct != Act::s8 || kind == kQkv) return 1;
+  return kind == kGateUp ? 4 : 2;
+}
+
+// What a product of a layer takes.
+template <class Format>
+__device__ __forceinline__ Inputs wide_inputs(const StepArgs& a, int layer, MatrixKind kind) {
+  if constexpr (Format::kAct == Act::s8) {
+    const Codes codes = kind == kO                   ? a.attention_codes
+                        : kind == kDown              ? a.mlp_codes
+                        : layer == 0 && kind == kQkv ? Codes{a.codes, a.scales}
+                                                     : a.normed_codes;
+    return {reinterpret_cast<const uint8_t*>(codes.codes), codes.scales};
+  } else {
+    return {reinterpret_cast<const uint8_t*>(source_of(a, layer, kind)), nullptr};
+  }
+}
+
+// The end of the products that add to the residual stream, for tiles_together of them.
+template <class Format, int kTokenTiles, class SumsAt>
+__device__ __forceinline__ void finish_residual(const StepArgs& a, int layer, MatrixKind kind,
+                                                SumsAt sums_at, int tile, int t) {
+  constexpr bool kBf16 = Format::kAct == Act::bf16, kCodes = Format::kAct == Act::s8;
+  constexpr int kTiles = kCodes ? 2 : 1;
+  const float* norm = a.norms + static_cast<size_t>(2 * layer + (kind == kO ? 1 : 2)) * a.hidden;
+  const bool last = kind == kDown && layer == a.layers - 1;  // the head's input has 16 bits
+  float values[2][2 * kTiles] = {};                          // [token][every eighth column]
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    const int own = tile + i;
+    add_to_residual(a, norm + own * kTileRows, last ? a.head_bf16 : kBf16, sums_at(i), own, t,
+                    a.residual + own * kTileRows, a.hidden,
+                    [&](int token_of_two, int token, int column, uint16_t first, uint16_t second) {
+                      if (kCodes && !last) {
+                        values[token_of_two][2 * i] = __half2float(__ushort_as_half(first));
+                        values[token_of_two][2 * i + 1] = __half2float(__ushort_as_half(second));
+                        return;
+                      }
+                      constexpr int kRows = kTokenTiles * 8;
+                      __stcg(a.normed + activation_index(token, column, kRows), first);
+                      __stcg(a.normed + activation_index(token, column + 8, kRows), second);
+                    });
+    if (kind == kDown && a.kept != nullptr) {
+      keep_residual(a, layer, own, t, a.residual + own * kTileRows, a.hidden);
+    }
+  }
+  if constexpr (kCodes) {
+    if (last) return;
+    put_tile_codes({a.normed_codes, a.four_bits, kTokenTiles * 8}, values, a.rows, tile * kTileRows,
+                   t);
+  }
+}
+
+// The end of gate_up, for tiles_together of its tiles.
+template <class Format, int kTokenTiles, class SumsAt>
+__device__ __forceinline__ void finish_gate_up(const StepArgs& a, SumsAt sums_at, int tile, int t,
+                                               const float* rms) {
+  constexpr bool kBf16 = Format::kAct == Act::bf16, kCodes = Format::kAct == Act::s8;
+  constexpr int kTiles = kCodes ? 4 : 1;
+  float values[2][kTiles] = {};
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+    silu_product(a, kBf16, sums_at(i), tile + i, t, rms,
+                 [&](int token_of_two, int token, int column, uint16_t value) {
+                   if constexpr (kCodes) {
+                     values[token_of_two][i] = __half2float(__ushort_as_half(value));
+                   } else {
+                     __stcg(a.mlp + activation_index(token, column, kTokenTiles * 8), value);
+                   }
+                 });
+  }
+  if constexpr (kCodes) {
+    put_tile_codes({a.mlp_codes, a.four_bits, kTokenTiles * 8}, values, a.rows, tile * 8, t);
+  }
+}
+
 template <class Format, int kTokenTiles>
 __global__ void __launch_bounds__(kWideThreads, 1)
     wide_layer_kernel(const __grid_constant__ StepArgs a, int layer, MatrixKind kind) {
   extern __shared__ __align__(128) uint8_t shared[];
-  constexpr bool kBf16 = Format::kAct == Act::bf16;
   auto& memory = *reinterpret_cast<WideMemory<Format, kTokenTiles>*>(shared);
-  Inputs inputs{reinterpret_cast<const uint8_t*>(source_of(a, layer, kind)), a.scales};
-  if constexpr (Format::kAct == Act::s8) inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
-  const float* norm = a.norms + static_cast<size_t>(2 * layer + (kind == kO ? 1 : 2)) * a.hidden;
   multiply_wide<Format, kTokenTiles>(
-      a.shapes[kind], a.weights[layer * kMatrixKinds + kind], inputs, a.rows, a.exchange, memory,
+      a.shapes[kind], a.weights[layer * kMatrixKinds + kind], wide_inputs<Format>(a, layer, kind),
+      a.rows, a.exchange, memory,
       [&] {
         if (kind == kQkv || kind == kGateUp) {
           inverse_rms<kWideWarps, 4>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms);
         }
       },
-      [&](const TileSums& sums, int tile, int t) {
+      tiles_together<Format>(kind),
+      [&](auto sums_at, int tile, int t) {
         if (kind == kQkv) {
-          place_qkv(a, layer, sums, tile, t, a.row, memory.rms, [&](int token, int pair) {
+          place_qkv(a, layer, sums_at(0), tile, t, a.row, memory.rms, [&](int token, int pair) {
             return __ldg(a.rotary + static_cast<size_t>(a.row[token].position) * (a.head_dim / 2) +
                          pair);
           });
         } else if (kind == kGateUp) {
-          silu_product(a, kBf16, sums, tile, t, memory.rms);
+          finish_gate_up<Format, kTokenTiles>(a, sums_at, tile, t, memory.rms);
         } else {
-          const bool last = kind == kDown && layer == a.layers - 1;
-          add_to_residual(a, norm + tile * kTileRows, last ? a.head_bf16 : kBf16, sums, tile, t,
-                          a.residual + tile * kTileRows, a.hidden);
-          if (kind == kDown && a.kept != nullptr) {
-            keep_residual(a, layer, tile, t, a.residual + tile * kTileRows, a.hidden);
-          }
+          finish_residual<Format, kTokenTiles>(a, layer, kind, sums_at, tile, t);
         }
       });
 }
@@ -60,8 +148,8 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   if constexpr (Format::kAct == Act::s8) inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
   multiply_wide<Format, kTokenTiles>(
       a.shape, a.weights, inputs, a.rows, a.exchange, memory,
-      [&] { inverse_rms<kWideWarps, 4>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms); },
-      [&](const TileSums& sums, int tile, int t) { place_logits(a, sums, tile, t, memory.rms); });
+      [&] { inverse_rms<kWideWarps, 4>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms); }, 1,
+      [&](auto sums_at, int tile, int t) { place_logits(a, sums_at(0), tile, t, memory.rms); });
 }
 
 // A template, so that each file of kernels has its own.
@@ -71,13 +159,23 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2)
   extern __shared__ __align__(128) uint8_t shared[];
   constexpr bool kBf16 = Format::kAct == Act::bf16;
   auto& memory = *reinterpret_cast<AttentionMemory*>(shared);
+  const int wide_rows = wide_rows_of(a.rows);
+  const auto put = [&](int row, int column, uint16_t value) {
+    if constexpr (Format::kAct == Act::s8) {
+      const float x[1] = {__half2float(__ushort_as_half(value))};
+      put_codes<1, 16>({a.attention_codes, a.four_bits, wide_rows}, x, row, column / 32 * 32,
+                       column % 32, true);
+    } else {
+      __stcg(a.attention + activation_index(row, column, wide_rows), value);
+    }
+  };
   const int unit = static_cast<int>(blockIdx.x);
   let_next_kernel_start();
   wait_for_kernel_before();
   if (a.head_dim == 128) {
-    attend<128, kAttentionWarps>(a, layer, unit, kBf16, a.row, a.group, memory);
+    attend<128, kAttentionWarps>(a, layer, unit, kBf16, a.row, a.group, memory, put);
   } else {
-    attend<64, kAttentionWarps>(a, layer, unit, kBf16, a.row, a.group, memory);
+    attend<64, kAttentionWarps>(a, layer, unit, kBf16, a.row, a.group, memory, put);
   }
 }
 
@@ -86,7 +184,7 @@ __global__ void wide_quantize_kernel(const uint16_t* from, int rows, int columns
                                      int8_t* codes, float* scales) {
   let_next_kernel_start();
   wait_for_kernel_before();
-  quantize(from, rows, columns, four_bits, codes, scales);
+  quantize(from, rows, columns, four_bits, codes, scales, wide_rows_of(rows));
 }
 
 // Launches kernels on a stream, as dependents of one another, up to the first error.
@@ -113,14 +211,15 @@ class WideLauncher {
     if (error_ == cudaSuccess) error_ = cudaLaunchKernelEx(&config, kernel, args...);
   }
 
-  // A product of `shape`: so many groups of blocks that none has more than kWideTiles tiles, in
+  // A product of `shape`: so many groups of blocks that none has more than kWideUnits units, in
   // whole rounds of the GPU's multiprocessors.
   template <class Memory, class... Args>
   void launch_product(void (*kernel)(Args...), const MatrixShape& shape, int multiprocessors,
                       std::type_identity_t<Args>... args) {
     const int together = std::max(1, multiprocessors / shape.slices);
-    const int rounds = (shape.tiles + together * kWideTiles - 1) / (together * kWideTiles);
-    const int groups = std::min(shape.tiles, together * rounds);
+    const int units = units_of(shape);
+    const int rounds = (units + together * kWideUnits - 1) / (together * kWideUnits);
+    const int groups = std::min(units, together * rounds);
     launch(kernel, groups * shape.slices, kWideThreads, sizeof(Memory), args...);
   }
 
@@ -142,9 +241,10 @@ int launch_wide_step(const StepArgs& a, int multiprocessors, void* stream) {
                       sizeof(AttentionMemory), a, layer);
     }
     if constexpr (Format::kAct == Act::s8) {
-      launcher.launch(wide_quantize_kernel<Format>, 2 * multiprocessors, kQuantizeThreads, 0,
-                      source_of(a, layer, kind), a.rows, columns_of(a, layer, kind), a.four_bits,
-                      a.codes, a.scales);
+      if (phase == 0) {  // the kernels leave codes for those that follow
+        launcher.launch(wide_quantize_kernel<Format>, 2 * multiprocessors, kQuantizeThreads, 0,
+                        a.first, a.rows, a.first_padded, a.four_bits, a.codes, a.scales);
+      }
     }
     launcher.launch_product<WideMemory<Format, kTokenTiles>>(
         wide_layer_kernel<Format, kTokenTiles>, a.shapes[kind], multiprocessors, a, layer, kind);

@@ -1,0 +1,80 @@
+// A wide product's memory and the shares of its blocks (wide_multiply.cuh).
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "cuda/multiply.cuh"
+#include "cuda/wide_formats.cuh"
+
+namespace specquant::cuda {
+
+constexpr int kWideWarps = 16;  // that multiply
+constexpr int kProductThreads = kWideWarps * 32;
+constexpr int kWideThreads = kProductThreads + kGroupWarps * 32;  // with those that prepare
+// Of a thread: at the start, then of those that multiply and of those that help.
+constexpr int kStartRegisters = 96, kProductRegisters = 112, kHelpRegisters = 32;
+static_assert(kProductThreads * kProductRegisters + kGroupWarps * 32 * kHelpRegisters <=
+              kWideThreads * kStartRegisters);
+constexpr int kWideUnits = kWideWarps / kGroupWarps;  // of four tiles, the most of a block
+
+template <class Format, int kTokenTiles>
+struct WideMemory {
+  using Input = StageInput<Format, kTokenTiles>;
+  static constexpr bool kPrepares = !std::is_empty_v<typename WideFormat<Format>::Constants>;
+  static constexpr int kMostBytes = 226 * 1024, kInputBytes = 88 * 1024;
+  static constexpr int kSumBytes =
+      kWideWarps * kTokenTiles * static_cast<int>(sizeof(TileSums)) * 32;
+  static constexpr int kInputs = std::min(6, kInputBytes / static_cast<int>(sizeof(Input)));
+  static constexpr int kStages =
+      std::min(8, (kMostBytes - kSumBytes - kInputs * static_cast<int>(sizeof(Input)) - 2048) /
+                      (kWideWarps * Format::kStageBytes));
+  static_assert(kInputs >= 4 && kStages >= 2);
+
+  Input input[kInputs];
+  alignas(128) uint8_t weights[kWideWarps][kStages][Format::kStageBytes];
+  TileSums sums[kWideWarps][kTokenTiles][32];  // of the block's slice
+  float rms[kTokenTiles * 8];
+  uint64_t weights_here[kWideWarps][kStages];
+  uint64_t input_here[kInputs], input_prepared[kInputs], input_free[kInputs];
+};
+static_assert(sizeof(WideMemory<Float16<Act::f16>, 8>) <= 227 * 1024);
+
+// A block's share of a matrix.
+struct WideShare {
+  int first_tile, tiles;
+  int units;  // of four tiles, of which the last may have fewer
+  int slice;
+  int first_part, parts;  // of the slice
+  int begin, end;         // its stages
+};
+
+__device__ __forceinline__ int first_stage_of_part(const MatrixShape& shape, int part,
+                                                   int block_stages) {
+  const int log_parts = 31 - __clz(shape.parts);  // a power of two
+  return (shape.stages / block_stages * part >> log_parts) * block_stages;
+}
+
+__host__ __device__ __forceinline__ int units_of(const MatrixShape& shape) {
+  return (shape.tiles + kGroupWarps - 1) / kGroupWarps;
+}
+
+__device__ __forceinline__ WideShare wide_share(const MatrixShape& shape, int block_stages) {
+  const int groups = static_cast<int>(gridDim.x) / shape.slices;
+  const int group = static_cast<int>(blockIdx.x) / shape.slices;
+  const auto first_unit = [&](int of) {
+    return static_cast<int>(static_cast<int64_t>(units_of(shape)) * of / groups);
+  };
+  WideShare share;
+  share.slice = static_cast<int>(blockIdx.x) % shape.slices;
+  share.units = first_unit(group + 1) - first_unit(group);
+  share.first_tile = first_unit(group) * kGroupWarps;
+  share.tiles = min(share.units * kGroupWarps, shape.tiles - share.first_tile);
+  share.parts = shape.parts / shape.slices;
+  share.first_part = share.slice * share.parts;
+  share.begin = first_stage_of_part(shape, share.first_part, block_stages);
+  share.end = first_stage_of_part(shape, share.first_part + share.parts, block_stages);
+  return share;
+}
+
+}  // namespace specquant::cuda
