@@ -2,7 +2,9 @@
 
 namespace specquant::core {
 
-void check_target(const PackedFile& head, const PackedFile& target) {
+namespace {
+
+void check_fits(const PackedFile& head, const PackedFile& target) {
   const auto fail = [&](const std::string& what) {
     throw Error(ErrorType::model, "Model file " + head.path() + ": " + what);
   };
@@ -35,6 +37,18 @@ void check_target(const PackedFile& head, const PackedFile& target) {
            std::to_string(shape.hidden) + ", does not fit the head's width of " +
            std::to_string(head.shape().hidden) + ".");
     }
+  }
+}
+
+}  // namespace
+
+void check_target(const PackedFile& file, const PackedFile* target) {
+  if (target != nullptr) {
+    check_fits(file, *target);
+  } else if (file.metadata().target) {
+    throw Error(ErrorType::model, "Model file " + file.path() +
+                                      ": it is a draft head and drafts only beside its target. "
+                                      "Name it as a drafter of kind 'head'.");
   }
 }
 

@@ -23,20 +23,11 @@ std::string gigabytes(double bytes) {
   return text;
 }
 
-// Refuses sizes that cannot be, before anything is allocated. Returns `pool`.
+// Refuses what cannot be loaded before anything is allocated. Returns `pool`.
 std::shared_ptr<ThreadPool> checked(const core::PackedFile& file, const core::PackedFile* target,
                                     std::span<const Precision> precisions, int max_batch,
                                     int max_context, std::shared_ptr<ThreadPool> pool) {
-  if (max_batch < 1 || max_context < 1) {
-    throw Error(ErrorType::bad_request, "max_batch and max_context must be at least 1.");
-  }
-  if (target != nullptr) {
-    core::check_target(file, *target);
-  } else if (file.metadata().target) {
-    throw Error(ErrorType::model, "Model file " + file.path() +
-                                      ": it is a draft head and drafts only beside its target. "
-                                      "Name it as a drafter of kind 'head'.");
-  }
+  core::check_target(file, target);
   const double cache = KvCache::bytes_needed(file.shape(), max_batch, max_context);
   const double weights = ModelWeights::bytes_needed(file, target, precisions);
   const auto available = static_cast<double>(core::available_memory());
@@ -67,9 +58,9 @@ const char* in_words(ActivationKind kind) {
     case ActivationKind::i16:
       return "16-bit integers with an f32 scale a group of 32";
     case ActivationKind::i8:
-      return "8-bit integers with an f32 scale a group of 32";
+      return kEightBitInputs;
     case ActivationKind::u4:
-      return "4-bit codes with an f32 scale and a zero point a group of 32";
+      return kFourBitInputs;
     case ActivationKind::u4g16:
       return "4-bit codes with an f32 scale and a zero point a group of 16";
   }
@@ -105,8 +96,7 @@ CpuModel::CpuModel(const core::PackedFile& file, std::span<const Precision> prec
     : shape_(file.shape()),
       draft_tokens_(file.draft_tokens()),
       transforms_(transforms_of(file.metadata())),
-      max_batch_(max_batch),
-      max_context_(max_context),
+      limits_(shape_, max_batch, max_context),
       kernels_(table),
       pool_(checked(file, target, precisions, max_batch, max_context, std::move(pool))),
       weights_(file, target, precisions, *pool_),
@@ -164,13 +154,7 @@ Proof CpuModel::proof(Precision precision) const {
 
 void CpuModel::forward(Precision precision, std::span<const Rows> batch, const Want& want) {
   const WeightSet& set = weights_.set(precision);
-  validate(batch, max_batch_, max_context_, shape_.vocabulary);
-  validate_features(batch, shape_);
-  if (want.top_k < 0 || want.top_k > weights_.head_rows()) {
-    throw std::invalid_argument("top_k must be between 0 and the vocabulary's " +
-                                std::to_string(weights_.head_rows()) + ".");
-  }
-  validate_taps(want.taps, shape_.layers);
+  limits_.check_forward(batch, want, weights_.head_rows());
   collect_rows(batch, want.rows);
   const auto logit_rows = static_cast<std::size_t>(
       std::ranges::count_if(rows_, [](const PassRow& row) { return row.logit_row >= 0; }));
@@ -227,35 +211,18 @@ std::span<const float> CpuModel::logits(std::size_t logit_row) const {
   return results_.logits(logit_row);
 }
 
-void CpuModel::check_slot(int slot, int length) const {
-  if (slot < 0 || slot >= max_batch_) {
-    throw std::invalid_argument("Slot " + std::to_string(slot) + " is not among the " +
-                                std::to_string(max_batch_) + " slots.");
-  }
-  if (length < 0 || length > max_context_) {
-    throw std::invalid_argument("A slot holds 0 to " + std::to_string(max_context_) +
-                                " tokens, not " + std::to_string(length) + ".");
-  }
-}
-
 void CpuModel::compact(int slot, int base, std::span<const int> path) {
-  check_slot(slot, base);
-  int before = -1;
-  for (const int step : path) {
-    if (step <= before) throw std::invalid_argument("The path to keep does not rise.");
-    before = step;
-  }
-  if (!path.empty()) check_slot(slot, base + path.back() + 1);
+  limits_.check_path(slot, base, path);
   cache_.compact(slot, base, path);
 }
 
 std::shared_ptr<const void> CpuModel::save(int slot, int length) const {
-  check_slot(slot, length);
+  limits_.check_slot(slot, length);
   return cache_.save(slot, length);
 }
 
 void CpuModel::restore(int slot, const std::shared_ptr<const void>& saved) {
-  check_slot(slot, 0);
+  limits_.check_slot(slot, 0);
   cache_.restore(slot, saved);
 }
 

@@ -15,6 +15,7 @@
 #include "cpu/model_weights.h"
 #include "cpu/threads.h"
 #include "decode/device.h"
+#include "decode/model_limits.h"
 
 namespace specquant::cpu {
 
@@ -46,13 +47,12 @@ class CpuModel final : public Model {
   KvCache& cache() { return cache_; }
 
  private:
-  void check_slot(int slot, int length) const;
   void collect_rows(std::span<const Rows> batch, LogitRows wanted);
 
   const ModelShape shape_;
   const std::span<const int32_t> draft_tokens_;
   const std::string transforms_;
-  const int max_batch_, max_context_;
+  const ModelLimits limits_;
   const KernelTable& kernels_;
   const std::shared_ptr<ThreadPool> pool_;
   ModelWeights weights_;

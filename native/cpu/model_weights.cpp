@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <stdexcept>
 
 #include "core/errors.h"
 #include "cpu/model_tiles.h"
+#include "decode/precision_errors.h"
 
 namespace specquant::cpu {
 namespace {
@@ -55,20 +55,13 @@ std::size_t placed_bytes(const TensorView& tensor, WeightKind kind) {
   return (matrix.tile_bytes() * matrix.tile_count() + 63) / 64 * 64;
 }
 
-[[noreturn]] void refuse(Precision precision, const TensorView& tensor, const std::string& need) {
-  throw core::Error(core::ErrorType::unsupported,
-                    "Precision " + std::string(specquant::name_of(precision)) + " needs " + need +
-                        ", but tensor '" + tensor.name + "' is stored as " +
-                        core::name_of(tensor.kind) +
-                        ". Choose a precision that the file serves, or pack the checkpoint again.");
-}
-
 void check_stored_kind(Precision precision, const TensorView& tensor) {
   if (converts(precision)) return;
   if (precision == Precision::w8a8) {
-    if (tensor.kind != TensorKind::affine8) refuse(precision, tensor, "8-bit weights (affine8)");
+    if (tensor.kind != TensorKind::affine8)
+      refuse_stored_kind(precision, tensor, "8-bit weights (affine8)");
   } else if (!is_affine4(weight_kind(tensor.kind))) {
-    refuse(precision, tensor, "4-bit weights (affine4 or affine4z)");
+    refuse_stored_kind(precision, tensor, "4-bit weights (affine4 or affine4z)");
   }
 }
 
@@ -184,10 +177,7 @@ double ModelWeights::bytes_needed(const core::PackedFile& file, const core::Pack
 
 const WeightSet& ModelWeights::set(Precision precision) const {
   const auto found = sets_.find(precision);
-  if (found == sets_.end()) {
-    throw std::invalid_argument("Precision " + std::string(specquant::name_of(precision)) +
-                                " was not named when the model was loaded.");
-  }
+  if (found == sets_.end()) refuse_unloaded(precision);
   return found->second;
 }
 
@@ -205,12 +195,7 @@ Matrix ModelWeights::place(Precision precision, const TensorView& tensor, Thread
     std::ranges::copy(tensor.bytes, out);
     bytes_by_kind_[name_of(kind)] += static_cast<int64_t>(tensor.bytes.size());
   } else {
-    if (!convert(matrix, kind, reinterpret_cast<uint16_t*>(out), pool)) {
-      throw core::Error(core::ErrorType::model,
-                        "Tensor '" + tensor.name +
-                            "' has weights that are too large for fp16. Use bf16 as the 16-bit "
-                            "precision.");
-    }
+    if (!convert(matrix, kind, reinterpret_cast<uint16_t*>(out), pool)) refuse_for_f16(tensor.name);
     matrix.kind = kind;
     matrix.group = 0;
     bytes_by_kind_[std::string(name_of(kind)) + " (converted)"] += static_cast<int64_t>(bytes);

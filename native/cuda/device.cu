@@ -2,6 +2,7 @@
 #include <array>
 #include <vector>
 
+#include "core/cuda_support.h"
 #include "core/errors.h"
 #include "core/names.h"
 #include "cuda/memory.h"
@@ -32,9 +33,13 @@ __global__ void read_all(const uint4* data, size_t count, uint32_t* out) {
   if (sum == 0xdeadbeefU) *out = sum;  // so that the loads are needed
 }
 
-[[noreturn]] void missing(const std::string& what) {
+// What this file, and with it the engine, was compiled for (900 is sm_90).
+constexpr int kCompiled[] = {__CUDA_ARCH_LIST__};
+
+void refuse(const std::string& problem) {
+  if (problem.empty()) return;
   throw core::Error(core::ErrorType::device,
-                    what + " Use --device cpu, or a host with an NVIDIA GPU.");
+                    problem + " Use --device cpu, or a host whose NVIDIA GPU this build serves.");
 }
 
 }  // namespace
@@ -50,25 +55,26 @@ ModelShape synthetic_shape(const std::string& name) {
 }
 
 DeviceDescription describe_device() {
-  int count = 0;
+  int driver = 0, runtime = 0, count = 0;
+  check(cudaDriverGetVersion(&driver), "asking for the driver's version");
+  check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+  refuse(core::driver_problem(driver, runtime));
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorInsufficientDriver) {
-    missing("The NVIDIA driver is missing or older than this worker's CUDA runtime.");
-  }
   if (error != cudaSuccess || count == 0) {
-    missing(std::string("No GPU can be used: ") +
-            (error == cudaSuccess ? "CUDA finds none" : cudaGetErrorString(error)) + ".");
+    refuse(std::string("No GPU can be used: ") +
+           (error == cudaSuccess ? "CUDA finds none" : cudaGetErrorString(error)) + ".");
   }
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
-  const std::string architecture =
-      "sm_" + std::to_string(properties.major) + std::to_string(properties.minor);
-  if (properties.major != 9) {
-    missing("This build has kernels for sm_90 (Hopper); the GPU " + std::string(properties.name) +
-            " is " + architecture + ".");
-  }
-  return {properties.name, architecture};
+  std::vector<int> architectures;
+  for (const int compiled : kCompiled) architectures.push_back(compiled / 10);
+  refuse(core::architecture_problem(properties.name, properties.major, properties.minor,
+                                    architectures));
+  return {properties.name,
+          "sm_" + std::to_string(properties.major) + std::to_string(properties.minor)};
 }
+
+bool device_usable() { return cudaDeviceSynchronize() == cudaSuccess; }
 
 double measure_read_bandwidth() {
   constexpr size_t kBytes = size_t{2} << 30;

@@ -1,8 +1,19 @@
 #include "cuda/memory.h"
 
+#include <cstdio>
+
 #include "core/errors.h"
 
 namespace specquant::cuda {
+namespace {
+
+std::string gigabytes(std::size_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f GB", static_cast<double>(bytes) / 1e9);
+  return text;
+}
+
+}  // namespace
 
 void check(int error, const char* what) {
   const auto code = static_cast<cudaError_t>(error);
@@ -17,14 +28,35 @@ void check(int error, const char* what) {
                     std::string("CUDA failed at ") + what + ": " + cudaGetErrorString(code) + ".");
 }
 
+std::string out_of_memory(const char* what, std::size_t bytes, std::size_t free,
+                          std::size_t total) {
+  return std::string("The GPU has too little free memory for ") + what + ": " + gigabytes(bytes) +
+         " more are needed, and " + gigabytes(free) + " of " + gigabytes(total) +
+         " are free. Lower the batch size or the context, or free the GPU.";
+}
+
 DeviceBuffer::DeviceBuffer(std::size_t bytes, const char* what) : bytes_(bytes) {
   if (bytes == 0) return;
-  check(cudaMalloc(&data_, bytes), what);
+  const cudaError_t error = cudaMalloc(&data_, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // clears it
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "asking for the free memory");
+    throw core::Error(core::ErrorType::out_of_memory, out_of_memory(what, bytes, free, total));
+  }
+  check(error, what);
   check(cudaMemset(data_, 0, bytes), what);
 }
 
 PinnedBuffer::PinnedBuffer(std::size_t bytes) {
-  check(cudaMallocHost(&data_, bytes), "host buffers");
+  const cudaError_t error = cudaMallocHost(&data_, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // clears it
+    throw core::Error(core::ErrorType::out_of_memory,
+                      "The host has too little memory for the buffers of the GPU's copies. Lower "
+                      "the batch size, or free memory.");
+  }
+  check(error, "host buffers");
 }
 
 }  // namespace specquant::cuda

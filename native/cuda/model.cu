@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
-#include <stdexcept>
 
 #include "core/draft_head.h"
-#include "core/errors.h"
 #include "cuda/cache.h"
 #include "cuda/device_time.h"
 #include "cuda/head_input.h"
@@ -17,12 +15,10 @@
 #include "cuda/step.h"
 #include "cuda/step_buffers.h"
 #include "cuda/taps.h"
+#include "decode/model_limits.h"
 
 namespace specquant::cuda {
 namespace {
-
-using core::Error;
-using core::ErrorType;
 
 // The most tiles, times their slices, of a matrix whose columns are cut into slices.
 int sliced_tiles(const WeightSet& set) {
@@ -79,7 +75,6 @@ class CudaModel final : public Model {
     int32_t logit_row[kPassRows];
   };
 
-  void check_slot(int slot, int length) const;
   void collect(std::span<const Rows> batch, LogitRows wanted);
   void pass(Precision precision, const WeightSet& set, std::size_t first, std::size_t count);
   // Sends the rows to the device and returns how many have logits.
@@ -88,7 +83,7 @@ class CudaModel final : public Model {
                     StepArgs& a);
 
   const ModelShape shape_;
-  const int max_batch_, max_context_;
+  const ModelLimits limits_;
   int blocks_ = 0;
   cudaStream_t stream_ = nullptr;
 
@@ -112,10 +107,7 @@ enum Arrivals { kOfLayers, kOfHead, kOfFeatures, kArrivals };
 
 CudaModel::CudaModel(const ModelOrigin& origin, std::span<const Precision> precisions,
                      int max_batch, int max_context)
-    : shape_(origin.shape()), max_batch_(max_batch), max_context_(max_context) {
-  if (max_batch < 1 || max_context < 1) {
-    throw Error(ErrorType::bad_request, "max_batch and max_context must be at least 1.");
-  }
+    : shape_(origin.shape()), limits_(shape_, max_batch, max_context) {
   describe_device();
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
@@ -172,13 +164,7 @@ void CudaModel::collect(std::span<const Rows> batch, LogitRows wanted) {
 
 void CudaModel::forward(Precision precision, std::span<const Rows> batch, const Want& want) {
   const WeightSet& weights = weights_->set(precision);
-  validate(batch, max_batch_, max_context_, shape_.vocabulary);
-  validate_features(batch, shape_);
-  validate_taps(want.taps, shape_.layers);
-  if (want.top_k < 0 || want.top_k > weights_->head_rows()) {
-    throw std::invalid_argument("top_k must be between 0 and the vocabulary's " +
-                                std::to_string(weights_->head_rows()) + ".");
-  }
+  limits_.check_forward(batch, want, weights_->head_rows());
   collect(batch, want.rows);
   results_->start(logit_rows_, want);
   taps_->start(rows_.size(), want.taps, stream_);
@@ -277,36 +263,19 @@ void CudaModel::start_stream(Precision precision, const WeightSet& weights,
                      buffers_->residual(), a, stream_);
 }
 
-void CudaModel::check_slot(int slot, int length) const {
-  if (slot < 0 || slot >= max_batch_) {
-    throw std::invalid_argument("Slot " + std::to_string(slot) + " is not among the " +
-                                std::to_string(max_batch_) + " slots.");
-  }
-  if (length < 0 || length > max_context_) {
-    throw std::invalid_argument("A slot holds 0 to " + std::to_string(max_context_) +
-                                " tokens, not " + std::to_string(length) + ".");
-  }
-}
-
 void CudaModel::compact(int slot, int base, std::span<const int> path) {
-  check_slot(slot, base);
-  int before = -1;
-  for (const int step : path) {
-    if (step <= before) throw std::invalid_argument("The path to keep does not rise.");
-    before = step;
-  }
+  limits_.check_path(slot, base, path);
   if (path.empty()) return;
-  check_slot(slot, base + path.back() + 1);
   cache_->compact(slot, base, path, stream_);
 }
 
 std::shared_ptr<const void> CudaModel::save(int slot, int length) const {
-  check_slot(slot, length);
+  limits_.check_slot(slot, length);
   return cache_->save(slot, length, stream_);
 }
 
 void CudaModel::restore(int slot, const std::shared_ptr<const void>& saved) {
-  check_slot(slot, 0);
+  limits_.check_slot(slot, 0);
   cache_->restore(slot, saved, stream_);
 }
 
@@ -315,7 +284,7 @@ void CudaModel::restore(int slot, const std::shared_ptr<const void>& saved) {
 std::unique_ptr<Model> make_cuda_model(const core::PackedFile& file,
                                        std::span<const Precision> precisions, int max_batch,
                                        int max_context, const core::PackedFile* target) {
-  if (target != nullptr) core::check_target(file, *target);
+  core::check_target(file, target);
   return std::make_unique<CudaModel>(ModelOrigin{&file, target}, precisions, max_batch,
                                      max_context);
 }

@@ -40,6 +40,10 @@ struct DeviceDescription {
 // Throws core::Error of type `device` that says what is missing: driver, GPU or architecture.
 DeviceDescription describe_device();
 
+// False where an earlier failure, such as an access outside of memory, has cost this process the
+// device: CUDA answers everything with that error from then on.
+bool device_usable();
+
 // Bytes a second of a kernel that reads a buffer far larger than the caches.
 double measure_read_bandwidth();
 

@@ -1,15 +1,12 @@
 #include "cuda/model_weights.h"
 
 #include <algorithm>
-#include <stdexcept>
 
-#include "core/errors.h"
+#include "decode/precision_errors.h"
 
 namespace specquant::cuda {
 namespace {
 
-using core::Error;
-using core::ErrorType;
 using core::TensorKind;
 
 // Final norm of a drawn draft head: logits of this standard deviation, under which a few tokens
@@ -110,12 +107,8 @@ WeightFormat ModelWeights::layer_format(Precision precision) const {
     for (const char* part : kParts) {
       const core::TensorView& tensor = origin_.file->layer_tensor(layer, part);
       if (tensor.kind != (eight ? TensorKind::affine8 : TensorKind::affine4)) {
-        throw Error(ErrorType::unsupported,
-                    "Precision " + std::string(specquant::name_of(precision)) + " needs " +
-                        (eight ? "8-bit weights (affine8)" : "4-bit weights (affine4)") +
-                        ", but tensor '" + tensor.name + "' is stored as " +
-                        core::name_of(tensor.kind) +
-                        ". Choose a precision that the file serves, or pack the checkpoint again.");
+        refuse_stored_kind(precision, tensor,
+                           eight ? "8-bit weights (affine8)" : "4-bit weights (affine4)");
       }
       wide = wide && tensor.group == 128;
     }
@@ -207,10 +200,7 @@ void ModelWeights::add(Precision precision) {
 
 const WeightSet& ModelWeights::set(Precision precision) const {
   const auto found = sets_.find(precision);
-  if (found == sets_.end()) {
-    throw std::invalid_argument("Precision " + std::string(specquant::name_of(precision)) +
-                                " was not named when the model was loaded.");
-  }
+  if (found == sets_.end()) refuse_unloaded(precision);
   return found->second;
 }
 
@@ -245,10 +235,9 @@ Proof ModelWeights::proof(Precision precision) const {
   proof.bytes_per_token += static_cast<int64_t>(norms_.bytes());
   if (precision == Precision::w4a4) {
     proof.compute_dtype =
-        "4-bit codes with an f32 scale and a zero point a group of 32, on INT8 tensor cores (sm_90 "
-        "has none for INT4)";
+        std::string(kFourBitInputs) + ", on INT8 tensor cores (sm_90 has none for INT4)";
   } else if (integers) {
-    proof.compute_dtype = "8-bit integers with an f32 scale a group of 32";
+    proof.compute_dtype = kEightBitInputs;
   } else {
     proof.compute_dtype = precision == Precision::bf16 ? "bf16" : "f16";
   }

@@ -44,11 +44,6 @@ void check_served(const ModelOrigin& origin, int blocks) {
   };
   if (origin.file != nullptr) {
     core::require_plain_layers(*origin.file, "CUDA engine");
-    if (core::is_draft_head(origin.architecture()) && origin.target == nullptr) {
-      refuse(
-          " is a draft head and drafts only beside its target. Name it as a drafter of kind "
-          "'head'.");
-    }
   }
   if (origin.architecture() == core::Architecture::eagle3 && origin.shape().layers > 1) {
     refuse(" is an eagle3 head of " + std::to_string(origin.shape().layers) +

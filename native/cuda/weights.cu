@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/errors.h"
 #include "cuda/activations.cuh"
+#include "decode/precision_errors.h"
 
 namespace specquant::cuda {
 namespace {
@@ -344,12 +344,7 @@ DeviceMatrix place_matrix(const MatrixOrigin& from, WeightFormat format, const c
   check(cudaGetLastError(), what);
   int bad = 0;
   check(cudaMemcpy(&bad, too_large.as<int>(), sizeof bad, cudaMemcpyDeviceToHost), what);
-  if (bad != 0) {
-    throw core::Error(core::ErrorType::model,
-                      "Tensor '" + from.tensor->name +
-                          "' has weights that are too large for fp16. Use bf16 as the 16-bit "
-                          "precision.");
-  }
+  if (bad != 0) refuse_for_f16(from.tensor->name);
   return matrix;
 }
 

@@ -99,6 +99,11 @@ struct Proof {
   std::string compute_dtype;    // of activations and sums, in words
 };
 
+// How compute_dtype names integer inputs.
+inline constexpr const char* kEightBitInputs = "8-bit integers with an f32 scale a group of 32";
+inline constexpr const char* kFourBitInputs =
+    "4-bit codes with an f32 scale and a zero point a group of 32";
+
 // A loaded model with a KV cache of `max_batch` slots. Calls return when their results are
 // readable.
 //

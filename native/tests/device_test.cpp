@@ -1,11 +1,15 @@
-// What validate() refuses: the rules of Rows.
+// What every device refuses: rows against their rules and a model's limits.
 #include "decode/device.h"
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
+#include "core/errors.h"
+#include "decode/model_limits.h"
 #include "tests/messages.h"
 
 namespace specquant {
@@ -102,6 +106,59 @@ TEST_CASE("features have one of the two widths of a draft head, and no other mod
   for (const std::size_t values : {0, 32, 96, 191}) {
     check_says(verdict_of(values, 96), "of 96 values from the target or 32 of its own");
   }
+}
+
+std::string refusal(const std::function<void(const ModelLimits&)>& ask) {
+  ModelShape shape;
+  shape.vocabulary = kVocabulary;
+  shape.layers = 2;
+  try {
+    ask(ModelLimits(shape, kSlots, kContext));
+    return "";
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
+TEST_CASE("a model is made for at least one slot of one token") {
+  for (const auto& [slots, tokens] : {std::pair{0, 1}, {1, 0}, {-1, 5}}) {
+    CHECK_THROWS_AS(ModelLimits({}, slots, tokens), core::Error);
+  }
+}
+
+TEST_CASE("a forward is held against all of a model's limits") {
+  const std::vector<int32_t> tokens{1, 2};
+  const auto forward = [&](Rows rows, Want want) {
+    return refusal([&](const ModelLimits& limits) { limits.check_forward({&rows, 1}, want, 4); });
+  };
+  const int tap = 4;
+  Want taps;
+  taps.taps = {&tap, 1};
+  CHECK(forward({0, 0, tokens}, {LogitRows::all, 4}).empty());
+  check_says(forward({2, 0, tokens}, {}), "the slot is out of range");
+  check_says(forward({0, 99, tokens}, {}), "beyond the cache");
+  check_says(forward({0, 0, tokens}, {LogitRows::all, 5}), "between 0 and the vocabulary's 4");
+  check_says(forward({0, 0, tokens}, {LogitRows::all, -1}), "top_k");
+  check_says(forward({0, 0, tokens}, taps), "Tap 4 is not between 0 and 3");
+}
+
+TEST_CASE("slots, lengths and paths to keep lie inside the cache") {
+  const auto slot = [](int number, int length) {
+    return refusal([&](const ModelLimits& limits) { limits.check_slot(number, length); });
+  };
+  CHECK(slot(1, 100).empty());
+  check_says(slot(2, 0), "Slot 2 is not among the 2 slots.");
+  check_says(slot(-1, 0), "Slot -1");
+  check_says(slot(0, 101), "A slot holds 0 to 100 tokens, not 101.");
+  const auto path = [](int base, const std::vector<int>& kept) {
+    return refusal([&](const ModelLimits& limits) { limits.check_path(0, base, kept); });
+  };
+  CHECK(path(100, {}).empty());
+  CHECK(path(90, {0, 3, 9}).empty());
+  check_says(path(90, {0, 3, 10}), "ends behind the 100 tokens");
+  check_says(path(90, {3, 3}), "does not rise");
+  check_says(path(90, {-1, 3}), "does not rise");
+  check_says(path(101, {}), "not 101");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ class FakeHardware : public worker::Hardware {
   std::function<void()> on_forward = [] {};
   std::function<void()> on_load = [] {};
   int loads = 0;
+  bool lost = false;
   bool makes_synthetic = true;
   // Of the last synthetic model: seed, taps and rows of a reduced vocabulary.
   uint64_t seed = 0;
@@ -27,6 +28,7 @@ class FakeHardware : public worker::Hardware {
     return {Precision::fp16, Precision::w4a16, Precision::w4a4};
   }
   int max_batch() const override { return 6; }
+  bool usable() override { return !lost; }
   std::unique_ptr<worker::DeviceModel> load(const core::PackedFile& file, const core::PackedFile*,
                                             std::span<const Precision>, int max_batch,
                                             int max_context) override {

@@ -295,6 +295,25 @@ TEST_CASE("a device that fails at work leaves the worker usable") {
   CHECK(bench.ask(bench.score).contains("sequences"));
 }
 
+TEST_CASE("a device that is lost ends the worker, so that a fresh one goes on") {
+  Bench bench;
+  bench.start();
+  bench.hardware.on_forward = [&] {
+    bench.hardware.lost = true;
+    throw core::Error(core::ErrorType::device, "CUDA failed at a forward pass.");
+  };
+  try {
+    bench.ask(bench.run);
+    FAIL("the worker answered");
+  } catch (const core::Error& error) {
+    CHECK(std::string(error.what()) ==
+          "CUDA failed at a forward pass. The device is lost to this process.");
+  }
+  // Other errors are no reason to ask the device.
+  bench.hardware.on_forward = [] { throw std::bad_alloc(); };
+  bench.check_refused(bench.ask(bench.run), "out_of_memory", "memory");
+}
+
 TEST_CASE("bad runs are refused and name the key, the prompt and the position") {
   Bench bench;
   bench.start();

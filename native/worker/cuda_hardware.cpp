@@ -31,6 +31,7 @@ class CudaHardware : public Hardware {
             Precision::w4a16, Precision::w4a8, Precision::w4a4};
   }
   int max_batch() const override { return kMaxBatch; }
+  bool usable() override { return cuda::device_usable(); }
   std::unique_ptr<DeviceModel> load(const core::PackedFile& file, const core::PackedFile* target,
                                     std::span<const Precision> precisions, int max_batch,
                                     int max_context) override {

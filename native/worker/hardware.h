@@ -42,6 +42,8 @@ class Hardware {
   virtual Description description() const = 0;
   virtual std::vector<Precision> precisions() const = 0;
   virtual int max_batch() const = 0;
+  // False where the device is lost to this process, so that only a fresh worker can go on.
+  virtual bool usable() { return true; }
   // The file outlives the model, and so does `target`, the file of the model that a draft head was
   // trained for; null for every other model. Throws core::Error that says what to change.
   virtual std::unique_ptr<DeviceModel> load(const core::PackedFile& file,

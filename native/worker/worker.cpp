@@ -63,6 +63,9 @@ std::string Worker::answer(std::string_view line) {
     answer["id"] = id;
     return text_of(answer);
   } catch (const Error& error) {
+    if (error.type() == ErrorType::device && !hardware_.usable()) {
+      throw Error(error.type(), std::string(error.what()) + " The device is lost to this process.");
+    }
     return error_answer(id, error.type(), error.what());
   } catch (const std::bad_alloc&) {
     return error_answer(id, ErrorType::out_of_memory,

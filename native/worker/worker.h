@@ -23,7 +23,8 @@ class Worker {
   explicit Worker(Hardware& hardware) : hardware_(hardware) {}
 
   // The answer to one line, without a newline. Never throws for what a line says: every failure is
-  // an error answer, and the worker stays as it was.
+  // an error answer, and the worker stays as it was. Throws core::Error where the device is lost:
+  // a worker that lived on would fail at every request after it.
   std::string answer(std::string_view line);
   // The answer to a line that was longer than kMaxLineBytes.
   static std::string answer_to_long_line();

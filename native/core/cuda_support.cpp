@@ -1,0 +1,33 @@
+#include "core/cuda_support.h"
+
+#include <algorithm>
+
+namespace specquant::core {
+namespace {
+
+std::string version(int cuda) {
+  return std::to_string(cuda / 1000) + "." + std::to_string(cuda % 1000 / 10);
+}
+
+}  // namespace
+
+std::string driver_problem(int driver, int runtime) {
+  if (driver == 0) return "No NVIDIA driver is installed.";
+  if (driver / 1000 >= runtime / 1000) return "";
+  return "The NVIDIA driver serves CUDA " + version(driver) + ", and this worker needs " +
+         version(runtime / 1000 * 1000) + ". Install a newer driver.";
+}
+
+std::string architecture_problem(const std::string& gpu, int major, int minor,
+                                 std::span<const int> architectures) {
+  const auto runs = [&](int compiled) { return compiled / 10 == major && compiled % 10 <= minor; };
+  if (std::ranges::any_of(architectures, runs)) return "";
+  std::string names;
+  for (const int compiled : architectures) {
+    names += (names.empty() ? "sm_" : ", sm_") + std::to_string(compiled);
+  }
+  return "This build has kernels for " + names + ", and the GPU " + gpu + " is sm_" +
+         std::to_string(major) + std::to_string(minor) + ".";
+}
+
+}  // namespace specquant::core

@@ -1,0 +1,20 @@
+// Whether this machine can run what nvcc compiled, decided from what CUDA tells of it.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace specquant::core {
+
+// What keeps CUDA code of runtime version `runtime` from running under a driver that serves
+// `driver` (both as CUDA counts them: 13020 is 13.2; a driver of 0 is none), as a sentence; ""
+// where nothing does. A driver of the same major version is enough, since no code is compiled by
+// the driver.
+std::string driver_problem(int driver, int runtime);
+
+// The same for a GPU of compute capability `major`.`minor` and the `architectures` compiled for (90
+// is sm_90): machine code runs on its own major version from its own minor version on.
+std::string architecture_problem(const std::string& gpu, int major, int minor,
+                                 std::span<const int> architectures);
+
+}  // namespace specquant::core
