@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/memory.h"
+
 namespace specquant::core {
 namespace {
 
@@ -28,6 +30,14 @@ std::string architecture_problem(const std::string& gpu, int major, int minor,
   }
   return "This build has kernels for " + names + ", and the GPU " + gpu + " is sm_" +
          std::to_string(major) + std::to_string(minor) + ".";
+}
+
+std::string memory_problem(const std::string& what, std::size_t bytes, std::size_t free,
+                           std::size_t total) {
+  const auto size = [](std::size_t count) { return gigabytes(static_cast<double>(count)); };
+  return "The GPU has too little free memory for " + what + ": " + size(bytes) +
+         " more are needed, and " + size(free) + " of " + size(total) +
+         " are free. Lower the batch size or the context, or free the GPU.";
 }
 
 }  // namespace specquant::core

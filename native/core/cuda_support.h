@@ -1,6 +1,7 @@
-// Whether this machine can run what nvcc compiled, decided from what CUDA tells of it.
+// What CUDA tells of a machine, judged: whether it can run what nvcc compiled, and what it lacks.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 
@@ -16,5 +17,10 @@ std::string driver_problem(int driver, int runtime);
 // is sm_90): machine code runs on its own major version from its own minor version on.
 std::string architecture_problem(const std::string& gpu, int major, int minor,
                                  std::span<const int> architectures);
+
+// What to say where the GPU did not give `bytes` more for `what`, with `free` of its `total` bytes
+// left.
+std::string memory_problem(const std::string& what, std::size_t bytes, std::size_t free,
+                           std::size_t total);
 
 }  // namespace specquant::core

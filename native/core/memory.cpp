@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -46,6 +47,12 @@ int64_t available_memory() {
     available *= 1024;
   }
   return std::min(available, group_allowance());
+}
+
+std::string gigabytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f GB", bytes / 1e9);
+  return text;
 }
 
 }  // namespace specquant::core

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -16,12 +15,7 @@ namespace {
 
 using core::Error;
 using core::ErrorType;
-
-std::string gigabytes(double bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f GB", bytes / 1e9);
-  return text;
-}
+using core::gigabytes;
 
 // Refuses what cannot be loaded before anything is allocated. Returns `pool`.
 std::shared_ptr<ThreadPool> checked(const core::PackedFile& file, const core::PackedFile* target,

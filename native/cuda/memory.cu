@@ -1,19 +1,9 @@
 #include "cuda/memory.h"
 
-#include <cstdio>
-
+#include "core/cuda_support.h"
 #include "core/errors.h"
 
 namespace specquant::cuda {
-namespace {
-
-std::string gigabytes(std::size_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f GB", static_cast<double>(bytes) / 1e9);
-  return text;
-}
-
-}  // namespace
 
 void check(int error, const char* what) {
   const auto code = static_cast<cudaError_t>(error);
@@ -28,13 +18,6 @@ void check(int error, const char* what) {
                     std::string("CUDA failed at ") + what + ": " + cudaGetErrorString(code) + ".");
 }
 
-std::string out_of_memory(const char* what, std::size_t bytes, std::size_t free,
-                          std::size_t total) {
-  return std::string("The GPU has too little free memory for ") + what + ": " + gigabytes(bytes) +
-         " more are needed, and " + gigabytes(free) + " of " + gigabytes(total) +
-         " are free. Lower the batch size or the context, or free the GPU.";
-}
-
 DeviceBuffer::DeviceBuffer(std::size_t bytes, const char* what) : bytes_(bytes) {
   if (bytes == 0) return;
   const cudaError_t error = cudaMalloc(&data_, bytes);
@@ -42,7 +25,8 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes, const char* what) : bytes_(bytes) 
     cudaGetLastError();  // clears it
     std::size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "asking for the free memory");
-    throw core::Error(core::ErrorType::out_of_memory, out_of_memory(what, bytes, free, total));
+    throw core::Error(core::ErrorType::out_of_memory,
+                      core::memory_problem(what, bytes, free, total));
   }
   check(error, what);
   check(cudaMemset(data_, 0, bytes), what);

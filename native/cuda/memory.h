@@ -12,9 +12,6 @@ namespace specquant::cuda {
 // Throws core::Error, `out_of_memory` or `device`, that names what was being done.
 void check(int error, const char* what);
 
-// The message of an allocation of `bytes` on the device that failed.
-std::string out_of_memory(const char* what, std::size_t bytes, std::size_t free, std::size_t total);
-
 // Device memory, zeros at first.
 class DeviceBuffer {
  public:

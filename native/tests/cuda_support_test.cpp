@@ -1,4 +1,5 @@
-// Which drivers and GPUs can run this build's machine code. No GPU is needed to decide it.
+// Which drivers and GPUs can run this build's machine code, and what is said of those that cannot
+// or lack memory. No GPU is needed to decide it.
 #include "core/cuda_support.h"
 
 #include <doctest/doctest.h>
@@ -46,6 +47,14 @@ TEST_CASE("another GPU is refused with its name and what was compiled") {
   const std::array both{80, 90};
   CHECK(architecture_problem("NVIDIA B200", 10, 0, both) ==
         "This build has kernels for sm_80, sm_90, and the GPU NVIDIA B200 is sm_100.");
+}
+
+TEST_CASE("an allocation that failed is told with its bytes and the GPU's") {
+  CHECK(memory_problem("the KV cache", 8'589'934'592, 2'000'000'000, 150'000'000'000) ==
+        "The GPU has too little free memory for the KV cache: 8.590 GB more are needed, and 2.000 "
+        "GB of 150.000 GB are free. Lower the batch size or the context, or free the GPU.");
+  CHECK(memory_problem("norms", 1'000'000, 0, 1'000'000'000).find(": 0.001 GB more") !=
+        std::string::npos);
 }
 
 }  // namespace
