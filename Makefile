@@ -48,7 +48,7 @@ test-cuda: ## The tests of the CUDA engine (skipped, with the reason, without a 
 	@tools/system-packages.sh build
 	@tools/system-packages.sh test
 	cmake -S native -B build/native-cuda -G Ninja -DSPECQUANT_CUDA=ON -DSPECQUANT_TESTS=ON > /dev/null
-	cmake --build build/native-cuda -j $(JOBS) --target $(CUDA_TESTS)
+	cmake --build build/native-cuda -j $(JOBS) --target specquant-worker $(CUDA_TESTS)
 	ctest --test-dir build/native-cuda -R '^(cuda|int4)_' --output-on-failure
 
 $(DEMO_MODEL): $(ENVIRONMENT)

@@ -139,8 +139,7 @@ TEST_CASE("the command line") {
   CHECK(help.line().find("Usage") == 0);
   CHECK(help.wait() == 0);
   for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{kWorker, "--device", "cuda"},
-                                             {kWorker, "--device", "gpu"},
+       std::vector<std::vector<std::string>>{{kWorker, "--device", "gpu"},
                                              {kWorker, "--device"},
                                              {kWorker, "--threads", "0"},
                                              {kWorker, "--threads", "two"},
@@ -154,6 +153,16 @@ TEST_CASE("the command line") {
   one.send(kHello);
   CHECK(answer(one)["device"]["threads"] == 1);
 }
+
+#ifndef SPECQUANT_CUDA
+TEST_CASE("a device that this build lacks is refused with what mends it") {
+  Child refused({"/bin/sh", "-c", "exec '" + kWorker + "' --device cuda 2>&1"});
+  CHECK(refused.line() ==
+        "specquant-worker: This worker was built without the device 'cuda'. Build it with 'make "
+        "native-cuda', or use --device cpu.");
+  CHECK(refused.wait() == 2);
+}
+#endif
 
 TEST_CASE("on the processor, greedy speculation equals plain decoding") {
   const TemporaryFile model(small_model());
