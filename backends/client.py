@@ -170,7 +170,7 @@ class Worker:
             self.kill()
             raise WorkerTimedOut(
                 f"The worker {self.name!r} did not answer {call!r} within {timeout_s:g} s "
-                "and was killed.",
+                f"and was killed.{self._stderr.last_words()}",
                 self._process.returncode,
                 self.stderr_tail,
             ) from None
@@ -244,7 +244,8 @@ class Worker:
             how = "closed its stdout and was killed"
         self.kill()
         return WorkerDied(
-            f"The worker {self.name!r} {how} instead of answering {call!r}.",
+            f"The worker {self.name!r} {how} instead of answering {call!r}."
+            f"{self._stderr.last_words()}",
             self._process.returncode,
             self.stderr_tail,
         )
@@ -253,7 +254,7 @@ class Worker:
         self.kill()
         return WorkerGarbled(
             f"The worker {self.name!r} answered {call!r} with something outside the protocol "
-            f"({what}) and was killed.",
+            f"({what}) and was killed.{self._stderr.last_words()}",
             self._process.returncode,
             self.stderr_tail,
         )

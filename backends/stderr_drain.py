@@ -51,6 +51,14 @@ class StderrDrain:
             data = b"".join(self._chunks)
         return data[-TAIL_BYTES:].decode("utf-8", "replace")
 
+    def last_words(self) -> str:
+        """The last line as a sentence to append, with a space in front; "" where there is none."""
+        lines = self.tail().strip().splitlines()
+        if not lines:
+            return ""
+        stop = "" if lines[-1].endswith(".") else "."
+        return f" It said: {lines[-1]}{stop}"
+
     def finish(self, timeout_s: float) -> None:
         """Wait until the last words of an ended process are read."""
         self._thread.join(timeout_s)

@@ -23,7 +23,7 @@ from harness import clocks, config, environment, model_file
 from harness.compose import explain
 from harness.config import Settings
 from harness.errors import ConfigError
-from harness.start import built_by, describe
+from harness.start import built_by
 from harness.workers import WorkerPool
 
 COMPILERS = ("g++", "clang++", "c++")
@@ -68,7 +68,7 @@ def _workers(settings: Settings) -> Iterator[Finding]:
             try:
                 hello = pool.hello(backend.name)
             except WorkerFailure as failure:
-                yield Finding(what, False, describe(failure), built_by(backend, failure))
+                yield Finding(what, False, str(failure), built_by(backend, failure))
             else:
                 on = hello["device"].get("name")
                 yield Finding(what, True, f"version {hello.get('version')} on {on}")

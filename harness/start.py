@@ -53,17 +53,9 @@ def start_workers(pool: WorkerPool, backends: Mapping[str, BackendSettings]) -> 
 
 
 def explain(settings: BackendSettings, failure: WorkerFailure) -> str:
-    """Why a worker did not start, what it said, and the command that builds it where that helps."""
+    """Why a worker did not start, and the command that builds it where that helps."""
     command = built_by(settings, failure)
-    return describe(failure) + (f" Build it with `{command}`." if command else "")
-
-
-def describe(failure: WorkerFailure) -> str:
-    """Why a worker did not start, and the last that it said."""
-    said = failure.stderr_tail.strip() if isinstance(failure, WorkerDied) else ""
-    last = said.rpartition("\n")[2]
-    stop = "" if last.endswith(".") else "."
-    return f"{failure} It said: {last}{stop}" if last else str(failure)
+    return str(failure) + (f" Build it with `{command}`." if command else "")
 
 
 def built_by(settings: BackendSettings, failure: WorkerFailure) -> str:

@@ -108,7 +108,8 @@ WeightFormat ModelWeights::layer_format(Precision precision) const {
       const core::TensorView& tensor = origin_.file->layer_tensor(layer, part);
       if (tensor.kind != (eight ? TensorKind::affine8 : TensorKind::affine4)) {
         refuse_stored_kind(precision, tensor,
-                           eight ? "8-bit weights (affine8)" : "4-bit weights (affine4)");
+                           eight ? "8-bit weights (affine8)"
+                                 : "4-bit weights without zero points (affine4) on a GPU");
       }
       wide = wide && tensor.group == 128;
     }

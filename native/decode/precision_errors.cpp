@@ -12,7 +12,7 @@ void refuse_stored_kind(Precision precision, const core::TensorView& tensor,
                     "Precision " + std::string(name_of(precision)) + " needs " + need +
                         ", but tensor '" + tensor.name + "' is stored as " +
                         core::name_of(tensor.kind) +
-                        ". Choose a precision that the file serves, or pack the checkpoint again.");
+                        ". Choose another precision or device, or pack the checkpoint again.");
 }
 
 void refuse_for_f16(const std::string& tensor) {

@@ -1,4 +1,5 @@
-// What every device refuses: rows against their rules and a model's limits.
+// What every device refuses: rows against their rules and a model's limits, and weights that a
+// precision cannot use.
 #include "decode/device.h"
 
 #include <doctest/doctest.h>
@@ -10,6 +11,7 @@
 
 #include "core/errors.h"
 #include "decode/model_limits.h"
+#include "decode/precision_errors.h"
 #include "tests/messages.h"
 
 namespace specquant {
@@ -159,6 +161,30 @@ TEST_CASE("slots, lengths and paths to keep lie inside the cache") {
   check_says(path(90, {3, 3}), "does not rise");
   check_says(path(90, {-1, 3}), "does not rise");
   check_says(path(101, {}), "not 101");
+}
+
+TEST_CASE("weights that a precision cannot use are named with what to do") {
+  core::TensorView tensor;
+  tensor.name = "layers.3.qkv";
+  tensor.kind = core::TensorKind::affine4z;
+  const auto check_refused = [](const auto& refuse, core::ErrorType type, const char* message) {
+    try {
+      refuse();
+      FAIL("it was taken");
+    } catch (const core::Error& error) {
+      CHECK(error.type() == type);
+      CHECK(std::string(error.what()) == message);
+    }
+  };
+  check_refused(
+      [&] { refuse_stored_kind(Precision::w4a16, tensor, "weights without zero points"); },
+      core::ErrorType::unsupported,
+      "Precision w4a16 needs weights without zero points, but tensor 'layers.3.qkv' is stored as "
+      "affine4z. Choose another precision or device, or pack the checkpoint again.");
+  check_refused([&] { refuse_for_f16(tensor.name); }, core::ErrorType::model,
+                "Tensor 'layers.3.qkv' has weights that are too large for fp16. Use bf16 as the "
+                "16-bit precision.");
+  CHECK_THROWS_AS(refuse_unloaded(Precision::w4a4), std::invalid_argument);
 }
 
 }  // namespace

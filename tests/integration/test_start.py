@@ -17,7 +17,16 @@ METHODS = (
     "methods=[{precision: fp16},{precision: w4a8},"
     "{precision: w4a4, backend: other},{precision: w4a8, drafter: ngram, backend: other}]"
 )
-NO_GPU = "sh, -c, 'echo \"No GPU can be used.\" >&2; exit 2'"
+
+
+def refusing(reason: str) -> str:
+    """The words of a worker that says what it misses and ends, as the native one does."""
+    return f"sh, -c, 'echo \"{reason}\" >&2; exit 2'"
+
+
+NO_GPU = refusing("No GPU can be used.")
+OLD_DRIVER = "The NVIDIA driver serves CUDA 12.9, and this worker needs 13.0."
+OTHER_GPU = "This build has kernels for sm_90, and the GPU NVIDIA A100-SXM4-80GB is sm_80."
 
 
 def bad(way: str) -> str:
@@ -39,6 +48,8 @@ def failed(folder: SweepFolder) -> list[dict[str, Any]]:
     ("command", "reason"),
     [
         (NO_GPU, "ended with exit status 2 instead of answering 'hello'. It said: No GPU can be"),
+        (refusing(OLD_DRIVER), f"It said: {OLD_DRIVER}"),
+        (refusing(OTHER_GPU), f"It said: {OTHER_GPU}"),
         (bad("exit"), "exit status 1 instead of answering 'hello'. It said: no such device. Build"),
         (bad("segv"), "SIGSEGV, an invalid memory access"),
         (bad("garbage"), "outside the protocol (b'loading model ... 100 %')"),

@@ -116,6 +116,7 @@ def test_a_worker_that_dies_costs_its_own_cells_alone(
     assert {record["cell"]["method_id"] for record in failed} == {"w4a8+ngram-chain3"}
     assert len(failed) == 2, "a method that failed in two blocks is not tried again"
     assert "SIGSEGV" in failed[0]["error"]["message"]
+    assert "It said: the fake worker is about to die." in failed[0]["error"]["message"]
     assert "about to die" in failed[0]["error"]["stderr_tail"]
     measured = Counter(r["cell"]["hash"] for r in records if r["status"] == "ok")
     assert len(measured) == 7
@@ -125,11 +126,18 @@ def test_a_worker_that_dies_costs_its_own_cells_alone(
     assert summary["failures"]
 
 
-def test_a_refusal_leaves_the_worker_loaded(folder: SweepFolder) -> None:
+def test_a_failure_of_the_device_costs_its_cell_and_leaves_the_worker_loaded(
+    folder: SweepFolder,
+) -> None:
     assert main(folder.overrides(refuse=["w4a4"])) == CELLS_FAILED
     assert Counter(r["call"] for r in folder.requests())["load"] == 1
-    errors = {r["error"]["type"] for r in folder.records().values() if r["error"]}
-    assert errors == {"device"}
+    records = folder.records().values()
+    errors = {(r["cell"]["method_id"], r["error"]["message"]) for r in records if r["error"]}
+    assert errors == {("w4a4", "device: the fake worker refuses w4a4")}
+    assert {r["error"]["type"] for r in records if r["error"]} == {"device"}
+    measured = Counter(r["cell"]["hash"] for r in records if r["status"] == "ok")
+    assert len(measured) == 7
+    assert set(measured.values()) == {6}
 
 
 def test_a_worker_that_hangs_is_ended(folder: SweepFolder) -> None:

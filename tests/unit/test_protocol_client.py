@@ -107,6 +107,7 @@ def test_last_words_are_kept(start: Start) -> None:
     with pytest.raises(WorkerDied) as caught:
         start("exit").call("hello", timeout_s=20)
     assert caught.value.stderr_tail == "no such device\n"
+    assert str(caught.value).endswith(" instead of answering 'hello'. It said: no such device.")
 
 
 @pytest.mark.parametrize("way", ["hang", "deaf"])
