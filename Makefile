@@ -10,7 +10,7 @@ JOBS := $(shell nproc)
 
 DEMO_MODEL := models/smollm2-135m-instruct.sqm
 WORKER := build/native/worker/specquant-worker
-CUDA_TESTS := cuda_test cuda_invariance_test cuda_head_test cuda_drafters_test int4_test
+CUDA_TESTS := cuda_support_test cuda_test cuda_invariance_test cuda_head_test cuda_drafters_test int4_test
 NATIVE_SOURCES := $(shell find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name 'CMakeLists.txt')
 ENVIRONMENT := $(VENV)/.installed
 
