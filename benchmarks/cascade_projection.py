@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures_file import write_figures
 from harness.errors import ConfigError
 from reports.figures.lines import Chart, Line, Mark, draw_lines
 from reports.figures.svg import finish, style
@@ -123,10 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    options.out.mkdir(parents=True, exist_ok=True)
     for projection in found:
         path = options.out / f"cascade-{projection['precision']}.json"
-        path.write_text(json.dumps(projection, indent=1) + "\n", encoding="utf-8")
+        write_figures(path, projection)
         path.with_suffix(".svg").write_text(draw(projection) + "\n", encoding="utf-8")
         print(f"{path}: {_caption(projection)}")
     return 0

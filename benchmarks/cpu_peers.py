@@ -9,7 +9,6 @@ Ratios are formed inside a round. `+experiment=cpu_peers` has the rates of real 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engines import Engine, Loaded, described, in_words, interval, loaded, ratios
+from benchmarks.figures_file import write_figures
 
 PREFILL_TOKENS = 512
 SEQUENCES = 8
@@ -149,9 +149,7 @@ def main() -> None:
             "engines": {"native": described(native), "peer": described(peer)},
             **measure(native, peer, given.rounds),
         }
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_figures(given.out, result)
     show(result)
 
 

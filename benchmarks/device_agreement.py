@@ -12,7 +12,6 @@ each precision are compared with its own at w4a16 in the same way.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from backends.client import Worker, WorkerDied, WorkerFailure
 from backends.pack.errors import CheckpointError
 from backends.tokenizer import Tokenizer, TokenizerError
 from benchmarks.engines import TIMEOUT_S, greedy_run
+from benchmarks.figures_file import write_figures
 from harness.workload.errors import WorkloadError
 from harness.workload.request_file import read_requests
 
@@ -271,10 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(error.stderr_tail, end="", file=sys.stderr)
         return 2
     results = [agreement.to_json(given.near, found[YARDSTICK]) for agreement in found.values()]
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        stored = {"near_nats": given.near, "engines": described, "precisions": results}
-        given.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    stored = {"near_nats": given.near, "engines": described, "precisions": results}
+    write_figures(given.out, stored)
     show(results)
     return 0
 

@@ -21,6 +21,7 @@ from typing import Any
 from backends.client import Worker
 from backends.tokenizer import Tokenizer
 from benchmarks.engines import NONE, greedy_run
+from benchmarks.figures_file import write_figures
 from harness.trial import repeats_itself
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -257,8 +258,7 @@ def main() -> int:
         return 0 if equality(given.folder, given.prompts, given.tokens) else 1
     found = acceptance(given.folder, given.precision)
     _show(found)
-    if given.out:
-        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_figures(given.out, found)
     return 0
 
 

@@ -10,7 +10,6 @@ threads spin while they wait would slow the others down.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from backends import registry
 from backends.llama_cpp_formats import PRECISION_OF
 from benchmarks.engines import Engine, described, in_words, interval, loaded, ratios
+from benchmarks.figures_file import write_figures
 
 WAITING: dict[str, dict[str, str]] = {
     "default": {},
@@ -109,9 +109,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     given = parser.parse_args()
     result = measure(given.weight_format, given.rounds, given.model)
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_figures(given.out, result)
     show(result)
 
 

@@ -11,7 +11,6 @@ methods.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import yaml
 
 from benchmarks.engines import in_words
+from benchmarks.figures_file import write_figures
 from harness.comparison import Group, Key, read_groups
 from harness.derive import read_trials
 from harness.errors import ConfigError
@@ -123,9 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+    write_figures(given.out, entries)
     print("| group | native | tok/s | GB/s | peer | tok/s | GB/s | ratio |\n|" + " --- |" * 8)
     for entry in entries:
         columns = [
