@@ -8,7 +8,7 @@ from typing import Any
 from reports.figures.lines import Chart, Line, Mark, draw_lines
 from reports.figures.svg import Picture, finish, style
 from reports.language import Language
-from reports.methods import mapping
+from reports.methods import by_group, mapping
 from reports.source import Interval, as_interval, as_number
 from reports.tables import Cell
 from reports.trees import figure_cell
@@ -21,10 +21,8 @@ def hierarchy_groups(
     summary: Mapping[str, Any], captions: Mapping[str, str], t: Language
 ) -> list[Any]:
     """The section's groups: caption, sentences, picture and table. Empty without a cascade."""
-    entries = [mapping(entry) for entry in summary.get("hierarchy") or []]
     found = []
-    for place, name in enumerate(dict.fromkeys(str(entry.get("group")) for entry in entries)):
-        own = [entry for entry in entries if entry.get("group") == name]
+    for place, (name, own) in enumerate(by_group(summary, "hierarchy").items()):
         found.append(
             {
                 "caption": captions.get(name, name),

@@ -138,3 +138,11 @@ def find_method(methods: Iterable[Method], group: Any, method_id: Any) -> Method
 def mapping(value: Any) -> Mapping[str, Any]:
     """`value` where it is a mapping, an empty one otherwise."""
     return value if isinstance(value, Mapping) else {}
+
+
+def by_group(summary: Mapping[str, Any], key: str) -> dict[str, list[Mapping[str, Any]]]:
+    """The entries of a list in the summary by their group, in its order."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in summary.get(key) or []:
+        found.setdefault(str(mapping(entry).get("group")), []).append(mapping(entry))
+    return found

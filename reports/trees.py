@@ -9,7 +9,7 @@ from reports.figures.lines import Chart, Line, Mark, draw_lines
 from reports.figures.phases import PHASES, PhaseRow, phase_figure
 from reports.figures.svg import Picture, finish, style
 from reports.language import Language
-from reports.methods import mapping
+from reports.methods import by_group, mapping
 from reports.source import Interval, as_interval, as_number
 from reports.tables import Cell
 
@@ -20,10 +20,8 @@ RATIOS = ("verify_ratio", "round_ratio")
 
 def tree_groups(summary: Mapping[str, Any], captions: Mapping[str, str], t: Language) -> list[Any]:
     """The section's groups: caption, sentences, pictures and table. Empty without any tree."""
-    entries = [mapping(entry) for entry in summary.get("trees") or []]
     found = []
-    for place, name in enumerate(dict.fromkeys(str(entry.get("group")) for entry in entries)):
-        own = [entry for entry in entries if entry.get("group") == name]
+    for place, (name, own) in enumerate(by_group(summary, "trees").items()):
         found.append(
             {
                 "caption": captions.get(name, name),
