@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests.fakes.records import FakeWorld, GroupSpec, block_records, config, environment
+from tests.fakes.cells import GroupSpec
+from tests.fakes.records import FakeWorld, block_records, config, environment
 
 SMALL = GroupSpec(1, "natural", (3,), 4)
 Change = Callable[[dict[str, Any]], None]

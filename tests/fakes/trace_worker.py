@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from backends.protocol import TRACE_REACHED, TraceRow
-from tests.fakes.worker import VOCABULARY, FakeWorker, Settings, serve
+from tests.fakes.decoding import VOCABULARY
+from tests.fakes.worker import FakeWorker, Settings, serve
 
 ACCEPTED, REJECTED, DISCARDED = range(3)
 

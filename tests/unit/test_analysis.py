@@ -17,8 +17,9 @@ from harness.derive import RecordError, read_trials
 from harness.errors import ConfigError
 from harness.findings import TEXTS, finding
 from harness.stats import Settings
+from tests.fakes.cells import PROD_GROUPS, GroupSpec
 from tests.fakes.folder import SMALL, Folder
-from tests.fakes.records import PROD_GROUPS, FakeWorld, GroupSpec, write_results
+from tests.fakes.records import FakeWorld, write_results
 from tests.unit.test_verdict import only
 
 

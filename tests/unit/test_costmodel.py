@@ -11,8 +11,10 @@ import pytest
 from harness.analysis import analyse
 from harness.costmodel import Curve, Drafted, Times, modelled_round, predict, read_curves
 from harness.derive import RecordError
+from tests.fakes.cells import GroupSpec
 from tests.fakes.folder import Folder
-from tests.fakes.records import ROW_SHARE, STEP_S, FakeWorld, GroupSpec
+from tests.fakes.records import FakeWorld
+from tests.fakes.speeds import ROW_SHARE, STEP_S
 
 
 def curve(

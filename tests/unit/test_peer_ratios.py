@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.peer_ratios import compare, main
-from tests.fakes.records import FakeWorld, GroupSpec, write_results
+from tests.fakes.cells import GroupSpec
+from tests.fakes.records import FakeWorld, write_results
 
 
 @pytest.fixture

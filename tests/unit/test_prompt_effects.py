@@ -14,8 +14,9 @@ from harness.by_category import throughput_ratio
 from harness.derive import Trial
 from harness.subset import only, repeating_prompts
 from harness.trial import repeats_itself
+from tests.fakes.cells import GroupSpec
 from tests.fakes.folder import Folder
-from tests.fakes.records import FakeWorld, GroupSpec
+from tests.fakes.records import FakeWorld
 
 SPAN = list(range(12))
 
