@@ -8,13 +8,7 @@ namespace specquant::cuda {
 template <int kGroup>
 struct WideFormat<Affine4F16<kGroup>> {
   using Format = Affine4F16<kGroup>;
-  struct Constants {
-    float4 start[Format::kGroups][4];  // of two tokens: −Σ offset·x, as sums are held
-    float2 sums[Format::kGroups][4];   // Σ x of them
-    __device__ __forceinline__ float2 column_sums(int group, int pair) const {
-      return sums[group][pair];
-    }
-  };
+  using Constants = typename Format::Constants;
   template <int kTiles, class Input>
   static __device__ __forceinline__ void prepare(Input& input, int first, int lane) {
 #pragma unroll
@@ -24,10 +18,8 @@ struct WideFormat<Affine4F16<kGroup>> {
       if (lane >= 4) continue;
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        const float4 s =
+        input.constants[first + t].sums[g][lane] =
             Format::constants_of(make_float4(sum[t][0], sum[t][1], sum[t][2], sum[t][3]));
-        input.constants[first + t].start[g][lane] = make_float4(s.x, s.y, s.x, s.y);
-        input.constants[first + t].sums[g][lane] = make_float2(s.z, s.w);
       }
     }
   }
@@ -37,25 +29,23 @@ struct WideFormat<Affine4F16<kGroup>> {
                                                   const StageInput<Format, kTokenTiles>& input,
                                                   float (&total)[kTokenTiles][4]) {
     float sum[kTokenTiles][4];
-    const auto* words = reinterpret_cast<const uint4*>(stage) + lane;
-    const uint4 pieces[2] = {words[0], words[32]};  // of two blocks each
+    uint4 pieces;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
       const int group = block * 32 / kGroup;
       if (block * 32 % kGroup == 0) {
 #pragma unroll
         for (int t = 0; t < kTokenTiles; ++t) {
-          const float4 s = input.constants[t].start[group][lane % 4];
-          sum[t][0] = s.x;
-          sum[t][1] = s.y;
-          sum[t][2] = s.z;
-          sum[t][3] = s.w;
+          const float2 s =
+              *reinterpret_cast<const float2*>(&input.constants[t].sums[group][lane % 4]);
+          sum[t][0] = sum[t][2] = s.x;
+          sum[t][1] = sum[t][3] = s.y;
         }
       }
       uint32_t upper[4], lower[4];
-      const uint4& w = pieces[block / 2];
-      Format::unpack(block % 2 == 0 ? w.x : w.z, upper);
-      Format::unpack(block % 2 == 0 ? w.y : w.w, lower);
+      const uint2 w = words_of_block(stage, lane, block, pieces);
+      Format::unpack(w.x, upper);
+      Format::unpack(w.y, lower);
       warpgroup_begin();
       warpgroup_mma<Act::f16>(sum, upper[0], lower[0], upper[1], lower[1], input.operand(block));
       warpgroup_mma<Act::f16>(sum, upper[2], lower[2], upper[3], lower[3], input.operand(block, 1));

@@ -27,9 +27,7 @@ struct StageInput {
 
   // Where a product with 16 columns of 16 bits, or 32 of bytes, finds them.
   __device__ __forceinline__ uint64_t operand(int block, int half = 0, int token_tile = 0) const {
-    return operand_at<kRows>(
-        shared_address(octets),
-        static_cast<uint32_t>(block * kRows * kRowBytes + half * kRows * 32 + token_tile * 128));
+    return operand_at<kRows>(shared_address(octets[block]) + half * kRows * 32 + token_tile * 128);
   }
   // Of token tile t, in the lanes' order.
   __device__ __forceinline__ uint4 values(int block, int t, int lane) const {

@@ -34,7 +34,7 @@ __device__ __forceinline__ void bring_inputs(const WideShare& share, const Input
   constexpr int kInputs = Memory::kInputs;
   constexpr int kBehind = 2;  // stages that those who multiply may be behind before it waits
   const int warp = static_cast<int>(threadIdx.x) / 32 - kWideWarps;
-  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto ask = [&](int stage) {
     if (threadIdx.x != kProductThreads || stage >= share.end) return;
     const int index = (stage - share.begin) % kInputs;
@@ -111,9 +111,10 @@ __device__ __forceinline__ void sum_slice(const MatrixShape& shape, const WideSh
   for (int stage = share.begin; stage < share.end; ++stage) {
     const uint32_t here = shared_address(&memory.weights_here[warp][own.index]);
     barrier_wait(here, own.parity);
-    // What was prepared was here before.
-    auto& input_ready = Memory::kPrepares ? memory.input_prepared : memory.input_here;
-    barrier_wait(shared_address(&input_ready[place.index]), place.parity);
+    barrier_wait(shared_address(&memory.input_here[place.index]), place.parity);
+    if constexpr (Memory::kPrepares) {
+      barrier_wait(shared_address(&memory.input_prepared[place.index]), place.parity);
+    }
     __syncwarp();
     const auto& input = memory.input[place.index];
     uint8_t* weights = memory.weights[warp][own.index];
@@ -154,7 +155,7 @@ __device__ __forceinline__ void multiply_wide(const MatrixShape& shape, const ui
                                               Epilogue epilogue) {
   using Memory = WideMemory<Format, kTokenTiles>;
   const int warp = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / 32, 0);
-  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const WideShare share = wide_share(shape, 128 / Format::kStageColumns);
   const bool multiplies = warp < share.units * kGroupWarps;
   // A warp without a tile of its own helps its warpgroup with another's.
