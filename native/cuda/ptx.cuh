@@ -123,16 +123,15 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 }
 
 // Between blocks. What a block's threads wrote before a barrier of theirs is seen by whoever reads
-// the counter's new value and then passes acquire_fence.
+// the counter's new value with load_acquire, and by its block behind another barrier.
 __device__ __forceinline__ void add_release(unsigned* counter, unsigned value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");
 }
-__device__ __forceinline__ unsigned load_relaxed(const unsigned* counter) {
+__device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
   unsigned value;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
-__device__ __forceinline__ void acquire_fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Copies four bytes from global to shared memory in the background; those of a thread have arrived
 // after its copies_done.

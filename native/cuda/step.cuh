@@ -16,9 +16,8 @@ __device__ __forceinline__ void grid_barrier(unsigned* arrivals, unsigned& expec
   if (threadIdx.x == 0) {
     expected += gridDim.x;
     add_release(arrivals, 1);
-    while (load_relaxed(arrivals) < expected) {
+    while (load_acquire(arrivals) < expected) {
     }
-    acquire_fence();
   }
   __syncthreads();
 }

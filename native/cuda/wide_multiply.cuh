@@ -86,9 +86,8 @@ __device__ __forceinline__ void meet_group(unsigned* arrivals, int blocks) {
   product_warps_meet();
   if (threadIdx.x == 0) {
     add_release(arrivals, 1);
-    while (load_relaxed(arrivals) < static_cast<unsigned>(blocks)) {
+    while (load_acquire(arrivals) < static_cast<unsigned>(blocks)) {
     }
-    acquire_fence();
     const unsigned last = 2 * static_cast<unsigned>(blocks) - 1;
     if (atomicAdd(arrivals, 1U) == last) *arrivals = 0;
   }
