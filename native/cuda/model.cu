@@ -194,8 +194,9 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::size_t 
   const int logit_rows = send(rows, a);
   if (time_) time_->begin(stream_);
   start_stream(precision, weights, rows, a);
+  taps_->keep_embedding(a.rows, buffers_->residual(), stream_);  // wide passes write over it
   check(weights.layer_launchers.step(a, blocks_, stream_), "the layers' kernel");
-  taps_->take(first, a.rows, buffers_->residual(), stream_);
+  taps_->take(first, a.rows, stream_);
   if (logit_rows == 0) {
     check(cudaStreamSynchronize(stream_), "a forward pass");
     return;

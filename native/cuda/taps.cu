@@ -14,11 +14,11 @@ namespace {
 constexpr const char* kWhat = "hidden states";
 
 // One block a wanted tap and row.
-__global__ void gather(const TapPart* parts, const float* residual, const float* norm, int hidden,
-                       float epsilon, float* out) {
+__global__ void gather(const TapPart* parts, const float* norm, int hidden, float epsilon,
+                       float* out) {
   const TapPart part = parts[blockIdx.x];
   const size_t row = blockIdx.y;
-  const float* from = (part.from == nullptr ? residual : part.from) + row * hidden;
+  const float* from = part.from + row * hidden;
   float* to = out + (row * gridDim.x + blockIdx.x) * hidden;
   float scale = 1.0F;
   if (part.normed) scale = inverse_rms_of(hidden, epsilon, [&](int i) { return from[i]; });
@@ -46,21 +46,24 @@ void TapResults::start(std::size_t rows, std::span<const int> taps, cudaStream_t
 void TapResults::place(std::span<const int> taps, cudaStream_t stream) {
   check(cudaStreamSynchronize(stream), kWhat);  // no kernel reads the former tables
   taps_.assign(taps.begin(), taps.end());
+  constexpr int kEmbedding = -1;
   const auto behind = [&](int tap) { return std::min(tap, layers_) - 1; };  // the layer before
   std::map<int, std::size_t> place_of_layer;
-  for (const int tap : taps) {
-    if (tap > 0) place_of_layer.emplace(behind(tap), place_of_layer.size());
-  }
+  for (const int tap : taps) place_of_layer.emplace(behind(tap), place_of_layer.size());
   const std::size_t stream_values = kPassRows * hidden_;
   streams_ = DeviceBuffer(place_of_layer.size() * stream_values * sizeof(float), kWhat);
   kept_host_.assign(static_cast<std::size_t>(layers_), nullptr);
+  embedding_ = nullptr;
+  const auto stream_of = [&](int layer) {
+    return streams_.as<float>() + place_of_layer.at(layer) * stream_values;
+  };
   for (const auto& [layer, place] : place_of_layer) {
-    kept_host_[static_cast<std::size_t>(layer)] = streams_.as<float>() + place * stream_values;
+    (layer == kEmbedding ? embedding_ : kept_host_[static_cast<std::size_t>(layer)]) =
+        stream_of(layer);
   }
   parts_host_.clear();
   for (const int tap : taps) {
-    const float* from = tap == 0 ? nullptr : kept_host_[static_cast<std::size_t>(behind(tap))];
-    parts_host_.push_back({from, tap > layers_ && final_norm_ != nullptr});
+    parts_host_.push_back({stream_of(behind(tap)), tap > layers_ && final_norm_ != nullptr});
   }
   kept_ = DeviceBuffer(kept_host_.size() * sizeof(float*), kWhat);
   parts_ = DeviceBuffer(parts_host_.size() * sizeof(TapPart), kWhat);
@@ -74,10 +77,18 @@ void TapResults::place(std::span<const int> taps, cudaStream_t stream) {
         kWhat);
 }
 
-void TapResults::take(std::size_t first, int count, const float* residual, cudaStream_t stream) {
+void TapResults::keep_embedding(int count, const float* residual, cudaStream_t stream) {
+  if (embedding_ == nullptr) return;
+  check(cudaMemcpyAsync(embedding_, residual,
+                        static_cast<std::size_t>(count) * hidden_ * sizeof(float),
+                        cudaMemcpyDeviceToDevice, stream),
+        kWhat);
+}
+
+void TapResults::take(std::size_t first, int count, cudaStream_t stream) {
   if (taps_.empty()) return;
   const dim3 grid(static_cast<unsigned>(taps_.size()), static_cast<unsigned>(count));
-  gather<<<grid, kRowThreads, 0, stream>>>(parts_.as<TapPart>(), residual, final_norm_,
+  gather<<<grid, kRowThreads, 0, stream>>>(parts_.as<TapPart>(), final_norm_,
                                            static_cast<int>(hidden_), epsilon_, out_.as<float>());
   check(cudaGetLastError(), kWhat);
   check(cudaMemcpyAsync(values_.as<float>() + first * width(), out_.as<void>(),

@@ -11,7 +11,7 @@ namespace specquant::cuda {
 
 // Where a wanted tap comes from.
 struct TapPart {
-  const float* from;  // [row][hidden]; null: the stream in front of the first layer
+  const float* from;  // [row][hidden]
   bool normed;
 };
 
@@ -24,9 +24,11 @@ class TapResults {
   void start(std::size_t rows, std::span<const int> taps, cudaStream_t stream);
   // StepArgs::kept.
   float* const* kept() const { return streams_.bytes() > 0 ? kept_.as<float*>() : nullptr; }
-  // Takes the taps of a pass, whose rows are `first` ... of the forward; `residual` is the stream
-  // in front of the first layer. They are here once the stream has been waited for.
-  void take(std::size_t first, int count, const float* residual, cudaStream_t stream);
+  // Before the layers of a pass: `residual` is the stream in front of the first one.
+  void keep_embedding(int count, const float* residual, cudaStream_t stream);
+  // Behind them: takes the taps of the pass, whose rows are `first` ... of the forward. They are
+  // here once the stream has been waited for.
+  void take(std::size_t first, int count, cudaStream_t stream);
 
   // [taps · hidden]. Throws std::out_of_range where there is no such row or no tap was wanted.
   std::span<const float> row(std::size_t row) const;
@@ -44,7 +46,8 @@ class TapResults {
   std::size_t rows_ = 0;
   std::vector<TapPart> parts_host_;
   std::vector<float*> kept_host_;
-  DeviceBuffer streams_;  // [kept layer][row of a pass][hidden]
+  DeviceBuffer streams_;        // [kept stream][row of a pass][hidden]
+  float* embedding_ = nullptr;  // of them, the one in front of the first layer; null: not wanted
   DeviceBuffer kept_, parts_;
   DeviceBuffer out_;     // [row of a pass][tap][hidden]
   PinnedBuffer values_;  // [row][tap][hidden]
