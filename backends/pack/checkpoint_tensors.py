@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,7 @@ class CheckpointTensors:
             [f"{source}.mlp.gate_proj", f"{source}.mlp.up_proj"],
             [inner, inner],
             hidden,
-            gate_up_order(inner),
+            lambda: gate_up_order(inner),
         )
         packed |= self._linear(f"{target}.down", f"{source}.mlp.down_proj", hidden, inner)
         return packed
@@ -89,12 +89,11 @@ class CheckpointTensors:
         sizes = self.dimensions
         heads, kv_heads, width = sizes["num_heads"], sizes["num_kv_heads"], sizes["head_dim"]
         counts = [heads * width, kv_heads * width, kv_heads * width]
-        pairs = np.concatenate(
-            [
-                adjacent_pairs(heads + kv_heads, width),
-                np.arange(sum(counts[:2]), sum(counts)),
-            ]
-        )
+
+        def pairs() -> _Rows:
+            values = np.arange(sum(counts[:2]), sum(counts))
+            return np.concatenate([adjacent_pairs(heads + kv_heads, width), values])
+
         modules = [f"{source}.{part}_proj" for part in "qkv"]
         found = self._fused(f"{target}.qkv", modules, counts, input_width, pairs)
         biases = [f"{module}.bias" for module in modules]
@@ -103,7 +102,7 @@ class CheckpointTensors:
             values = [
                 self.vector(bias, count).values for bias, count in zip(biases, counts, strict=True)
             ]
-            found[f"{target}.qkv_bias"] = Vector(np.concatenate(values)[pairs])
+            found[f"{target}.qkv_bias"] = Vector(np.concatenate(values)[pairs()])
         if self.config.model_type == "qwen3":
             for part in "qk":
                 norm = self.vector(f"{source}.{part}_norm.weight", width)
@@ -134,18 +133,24 @@ class CheckpointTensors:
         return found
 
     def _fused(
-        self, name: str, modules: Sequence[str], rows: Sequence[int], cols: int, order: _Rows
+        self,
+        name: str,
+        modules: Sequence[str],
+        rows: Sequence[int],
+        cols: int,
+        order: Callable[[], _Rows],
     ) -> dict[str, Tensor]:
-        """Linear layers with the same input as one matrix, its rows in `order`."""
+        """Linear layers with the same input as one matrix, its rows in `order`, which is asked for
+        once the tensors have been found to have the sizes that the configuration claims."""
         parts = [
             self._part(module, count, cols) for module, count in zip(modules, rows, strict=True)
         ]
         codes = [part for part in parts if isinstance(part, Codes)]
         plain = [part for part in parts if isinstance(part, Sixteen)]
         if len(codes) == len(parts):
-            return self._placed(name, concatenate_codes(codes).take_rows(order))
+            return self._placed(name, concatenate_codes(codes).take_rows(order()))
         if len(plain) == len(parts) and len({part.kind for part in plain}) == 1:
-            return {name: take_rows(concatenate_rows(plain), order)}
+            return {name: take_rows(concatenate_rows(plain), order())}
         raise self.checkpoint.error(
             f"{', '.join(modules)} are stored in different types, which is unsupported, since "
             "they become one tensor."

@@ -245,13 +245,14 @@ class _Importer:
         sizes = self.dimensions
         width, hidden = sizes["head_dim"], sizes["hidden_size"]
         counts = [sizes["num_heads"] * width, *[sizes["num_kv_heads"] * width] * 2]
+        # First, since it holds the sizes that the file claims against the tensors that are there.
+        qkv = self._fused([f"{source}.attn_{part}.weight" for part in "qkv"], counts, hidden)
         rows = np.arange(sum(counts))
         head = np.arange(width)
         if self.architecture != "llama":
             rotated = sizes["num_heads"] + sizes["num_kv_heads"]
             rows[: rotated * width] = adjacent_pairs(rotated, width)
             head = adjacent_pairs(1, width)
-        qkv = self._fused([f"{source}.attn_{part}.weight" for part in "qkv"], counts, hidden)
         found: dict[str, Tensor] = {f"{target}.qkv": take_rows(cast(Affine4, qkv), rows)}
         biases = [f"{source}.attn_{part}.bias" for part in "qkv"]
         if self.architecture == "qwen2" or any(name in self.file.tensors for name in biases):

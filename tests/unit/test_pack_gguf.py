@@ -115,6 +115,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"replace": {"blk.0.attn_v.weight": np.zeros((64, 64), np.float32)}},
         r"'blk.0.attn_v.weight': its shape is \(64, 64\) where the model needs \(32, 64\)",
     ),
+    "more heads than memory holds": (
+        {"metadata": {"llama.attention.head_count": 2**31, "llama.attention.key_length": 16}},
+        "'blk.0.attn_q.weight': its shape is",
+    ),
     "wrong norm": (
         {"replace": {"blk.0.ffn_norm.weight": np.ones(32, np.float32)}},
         "'blk.0.ffn_norm.weight': its shape is",

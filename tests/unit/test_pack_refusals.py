@@ -65,6 +65,10 @@ BAD: dict[str, tuple[Tiny, str]] = {
         _replaced(tiny(), "mlp.up_proj.weight", lambda a: a[:, :64].copy()),
         r"up_proj.weight': its shape is \(256, 64\) where the model needs \(256, 128\)",
     ),
+    "more heads than memory holds": (
+        tiny(config={"num_attention_heads": 2**31, "head_dim": 32}),
+        "q_proj.weight': its shape is",
+    ),
     "NaN weights": (
         _replaced(tiny(), "mlp.up_proj.weight", lambda a: _scaled(a, np.nan)),
         r"up_proj.weight': it holds NaN or infinity \(first at \[1, 2\]\)",
