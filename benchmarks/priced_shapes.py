@@ -1,0 +1,173 @@
+"""`auto` over the fixed shapes and over plain decoding, at equal prices of equal rounds.
+
+python -m benchmarks.priced_shapes RESULTS [--out FILE]
+
+Where memory changes its speed from one second to the next, the seconds of a cell tell when it ran
+more than what was chosen. Here each round costs what such a round costs in the median of the run:
+
+- verifying (`verify_s + other_s`): median over all rounds of the group with the same worker,
+  precision and number of rows, of all methods, the A/A twin's among them;
+- drafting (`draft_s`): median over the method's own rounds with that number of rows.
+
+A method's priced rate in a block is its committed tokens over the sum of the prices of its rounds.
+A ratio is exp(mean over blocks of log(rate of auto / rate of the other)), with Student's interval
+at 95 % on the logarithms: one for each comparison, not simultaneous. What `auto` gains or loses by
+following the machine's state is not in these ratios, nor is any time outside rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engines import in_words
+from benchmarks.figures_file import write_figures
+from harness.derive import SCHEMA_VERSION
+from harness.errors import ConfigError
+from harness.stats import Interval, critical_value, standard_errors
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The rounds of one trial: (rows, drafting seconds, other seconds) each, tokens in all."""
+
+    cell: Mapping[str, Any]
+    group: str
+    block: str
+    tokens: int
+    rounds: list[tuple[int, float, float]]
+
+    def verifies_like(self, rows: int) -> tuple[str, ...]:
+        """What rounds share whose target does the same work."""
+        return self.group, self.cell["worker"], self.cell["precision"], str(rows)
+
+    def drafts_like(self, rows: int) -> tuple[str, ...]:
+        """What rounds share whose drafter does the same work."""
+        return self.group, self.cell["method_id"], str(rows)
+
+
+def compare(results: Path) -> list[dict[str, Any]]:
+    """For each method of shape `auto` its ratios. Raises ConfigError."""
+    trials = list(_read(results))
+    rates: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    cells = {}
+    for trial, seconds in zip(trials, _priced_seconds(trials), strict=True):
+        if trial.cell["role"] != "noise":
+            key = trial.group, str(trial.cell["method_id"])
+            cells[key] = trial.cell
+            rates[key][trial.block] = trial.tokens / seconds
+    entries = []
+    for key, cell in sorted(cells.items()):
+        if cell["shape"]["kind"] != "auto":
+            continue
+        others = [
+            other for other, found in sorted(cells.items())
+            if other[0] == key[0] and other != key and _same_target(cell, found)
+        ]  # fmt: skip
+        ratios = {cells[o]["name"]: _ratio(rates[key], rates[o]).to_json() for o in others}
+        plain = {cells[o]["name"] for o in others if cells[o]["drafter"]["kind"] == "none"}
+        over_fixed = {name: found for name, found in ratios.items() if name not in plain}
+        entries.append({
+            "group": key[0],
+            "name": cell["name"],
+            "over_fixed": over_fixed,
+            "best_fixed": min(over_fixed, key=lambda n: over_fixed[n]["mean"], default=None),
+            "over_plain": next((ratios[name] for name in plain), None),
+        })  # fmt: skip
+    if not entries:
+        raise ConfigError(f"{results} holds no method of shape `auto`; name a run that has one.")
+    return entries
+
+
+def _read(results: Path) -> Iterator[Decoded]:
+    paths = sorted(p for p in results.glob("records/*/*/*.json") if p.parent.name.isdigit())
+    if not paths:
+        raise ConfigError(f"{results} holds no records; name the results folder of a sweep.")
+    for path in paths:
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if record["schema_version"] != SCHEMA_VERSION:
+                raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
+            if record["status"] == "failed":
+                continue
+            found = record["rounds"]
+            columns = (found[key] for key in ("rows", "draft_s", "verify_s", "other_s"))
+            rounds = [(n, draft, v + o) for n, draft, v, o in zip(*columns, strict=True)]
+            tokens = sum(record["sequence_rounds"]["committed"])
+            yield Decoded(record["cell"], record["group"], record["block"], tokens, rounds)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{path} is not a record of a trial: {type(error).__name__} {error}. "
+                "Remove its block's folder to measure it again."
+            ) from error
+
+
+def _priced_seconds(trials: Sequence[Decoded]) -> list[float]:
+    """What the rounds of each trial cost at the run's median prices."""
+    seen: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for trial in trials:
+        for rows, draft_s, rest_s in trial.rounds:
+            seen[trial.verifies_like(rows)].append(rest_s)
+            seen[trial.drafts_like(rows)].append(draft_s)
+    price = {kind: statistics.median(seconds) for kind, seconds in seen.items()}
+    return [
+        sum(price[t.verifies_like(n)] + price[t.drafts_like(n)] for n, _, _ in t.rounds)
+        for t in trials
+    ]
+
+
+def _same_target(auto: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Same worker and precision; the same drafter, or none."""
+    same = all(auto[key] == other[key] for key in ("worker", "precision", "batch_size"))
+    return same and (other["drafter"]["kind"] == "none" or other["drafter"] == auto["drafter"])
+
+
+def _ratio(auto: Mapping[str, float], other: Mapping[str, float]) -> Interval:
+    """Paired by the blocks that both have; with a single block the ends are not known."""
+    logs = np.array([[math.log(auto[b] / other[b])] for b in sorted(auto.keys() & other.keys())])
+    mean, half = float(logs.mean()), math.inf
+    if len(logs) > 1:
+        # One column: Student's t, for which nothing is drawn.
+        factor = critical_value(logs, LEVEL, np.random.default_rng(0))
+        half = factor * float(standard_errors(logs)[0])
+    ratio = Interval.around(mean, half, len(logs), LEVEL)
+    return ratio.exp()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.priced_shapes", description=str(__doc__).partition("\n")[0]
+    )
+    parser.add_argument("results", type=Path, help="results folder, for example results/auto_shape")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures")
+    given = parser.parse_args(arguments)
+    try:
+        entries = compare(given.results)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    write_figures(given.out, entries)
+    print("| auto | over | ratio at equal prices |\n| --- | --- | --- |")
+    for entry in entries:
+        over = {**entry["over_fixed"], "plain decoding": entry["over_plain"]}
+        for name, ratio in over.items():
+            if ratio is not None:
+                print(f"| {entry['name']} | {name} | {in_words(ratio, 3)} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
