@@ -46,7 +46,7 @@ def results(tmp_path: Path) -> Path:
 def test_rounds_cost_their_median_however_slow_the_one_was(results: Path) -> None:
     # Rates: plain 2 / 6, chain 4 / 10, auto 4 / 8 in block 000 and 3 / 8 in block 001.
     (entry,) = compare(results)
-    assert entry["name"] == "auto" and entry["best_fixed"] == "chain"
+    assert (entry["name"], entry["best_fixed"]) == ("auto", "chain")
     over_chain = entry["over_fixed"]["chain"]
     assert over_chain["mean"] == pytest.approx((1.25 * 0.9375) ** 0.5)
     assert entry["over_plain"]["mean"] == pytest.approx((1.5 * 1.125) ** 0.5)
