@@ -37,11 +37,12 @@ from harness.errors import ConfigError
 from harness.stats import Interval, critical_value, standard_errors
 
 LEVEL = 0.95
+Key = tuple[str, str]  # group, method id
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The rounds of one trial: (rows, drafting seconds, other seconds) each, tokens in all."""
+    """One trial: its tokens in all, and of each round (rows, drafting seconds, other seconds)."""
 
     cell: Mapping[str, Any]
     group: str
@@ -49,46 +50,46 @@ class Decoded:
     tokens: int
     rounds: list[tuple[int, float, float]]
 
-    def verifies_like(self, rows: int) -> tuple[str, ...]:
-        """What rounds share whose target does the same work."""
-        return self.group, self.cell["worker"], self.cell["precision"], str(rows)
-
-    def drafts_like(self, rows: int) -> tuple[str, ...]:
-        """What rounds share whose drafter does the same work."""
-        return self.group, self.cell["method_id"], str(rows)
+    def kinds(self, rows: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What rounds share whose drafter, and what those whose target, does the same work."""
+        target = ("verify", self.group, self.cell["worker"], self.cell["precision"], rows)
+        return ("draft", self.group, self.cell["method_id"], rows), target
 
 
 def compare(results: Path) -> list[dict[str, Any]]:
     """For each method of shape `auto` its ratios. Raises ConfigError."""
     trials = list(_read(results))
-    rates: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    cells = {}
+    rates: dict[Key, dict[str, float]] = defaultdict(dict)
+    cells: dict[Key, Mapping[str, Any]] = {}
     for trial, seconds in zip(trials, _priced_seconds(trials), strict=True):
         if trial.cell["role"] != "noise":
             key = trial.group, str(trial.cell["method_id"])
             cells[key] = trial.cell
             rates[key][trial.block] = trial.tokens / seconds
-    entries = []
-    for key, cell in sorted(cells.items()):
-        if cell["shape"]["kind"] != "auto":
-            continue
-        others = [
-            other for other, found in sorted(cells.items())
-            if other[0] == key[0] and other != key and _same_target(cell, found)
-        ]  # fmt: skip
-        ratios = {cells[o]["name"]: _ratio(rates[key], rates[o]).to_json() for o in others}
-        plain = {cells[o]["name"] for o in others if cells[o]["drafter"]["kind"] == "none"}
-        over_fixed = {name: found for name, found in ratios.items() if name not in plain}
-        entries.append({
-            "group": key[0],
-            "name": cell["name"],
-            "over_fixed": over_fixed,
-            "best_fixed": min(over_fixed, key=lambda n: over_fixed[n]["mean"], default=None),
-            "over_plain": next((ratios[name] for name in plain), None),
-        })  # fmt: skip
+    entries = [
+        _entry(key, cells, rates) for key, cell in sorted(cells.items())
+        if cell["shape"]["kind"] == "auto"
+    ]  # fmt: skip
     if not entries:
         raise ConfigError(f"{results} holds no method of shape `auto`; name a run that has one.")
     return entries
+
+
+def _entry(key: Key, cells: Mapping[Key, Any], rates: Mapping[Key, Any]) -> dict[str, Any]:
+    """One `auto` over the methods of its worker and precision with its drafter, or none."""
+    auto, fixed, plain = cells[key], {}, None
+    for other, cell in sorted(cells.items()):
+        same = all(auto[k] == cell[k] for k in ("worker", "precision", "batch_size"))
+        shared = rates[key].keys() & rates[other].keys()
+        if other == key or other[0] != key[0] or not same or not shared:
+            continue
+        if cell["drafter"]["kind"] == "none":
+            plain = _ratio(rates[key], rates[other])
+        elif cell["drafter"] == auto["drafter"]:
+            fixed[cell["name"]] = _ratio(rates[key], rates[other])
+    best = min(fixed, key=lambda name: fixed[name]["mean"], default=None)
+    return {"group": key[0], "name": auto["name"], "over_fixed": fixed,
+            "best_fixed": best, "over_plain": plain}  # fmt: skip
 
 
 def _read(results: Path) -> Iterator[Decoded]:
@@ -116,25 +117,16 @@ def _read(results: Path) -> Iterator[Decoded]:
 
 def _priced_seconds(trials: Sequence[Decoded]) -> list[float]:
     """What the rounds of each trial cost at the run's median prices."""
-    seen: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    seen: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for trial in trials:
-        for rows, draft_s, rest_s in trial.rounds:
-            seen[trial.verifies_like(rows)].append(rest_s)
-            seen[trial.drafts_like(rows)].append(draft_s)
+        for rows, *seconds in trial.rounds:
+            for kind, spent_s in zip(trial.kinds(rows), seconds, strict=True):
+                seen[kind].append(spent_s)
     price = {kind: statistics.median(seconds) for kind, seconds in seen.items()}
-    return [
-        sum(price[t.verifies_like(n)] + price[t.drafts_like(n)] for n, _, _ in t.rounds)
-        for t in trials
-    ]
+    return [sum(price[kind] for n, *_ in t.rounds for kind in t.kinds(n)) for t in trials]
 
 
-def _same_target(auto: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Same worker and precision; the same drafter, or none."""
-    same = all(auto[key] == other[key] for key in ("worker", "precision", "batch_size"))
-    return same and (other["drafter"]["kind"] == "none" or other["drafter"] == auto["drafter"])
-
-
-def _ratio(auto: Mapping[str, float], other: Mapping[str, float]) -> Interval:
+def _ratio(auto: Mapping[str, float], other: Mapping[str, float]) -> dict[str, Any]:
     """Paired by the blocks that both have; with a single block the ends are not known."""
     logs = np.array([[math.log(auto[b] / other[b])] for b in sorted(auto.keys() & other.keys())])
     mean, half = float(logs.mean()), math.inf
@@ -142,8 +134,7 @@ def _ratio(auto: Mapping[str, float], other: Mapping[str, float]) -> Interval:
         # One column: Student's t, for which nothing is drawn.
         factor = critical_value(logs, LEVEL, np.random.default_rng(0))
         half = factor * float(standard_errors(logs)[0])
-    ratio = Interval.around(mean, half, len(logs), LEVEL)
-    return ratio.exp()
+    return Interval.around(mean, half, len(logs), LEVEL).exp().to_json()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
