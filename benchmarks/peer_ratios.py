@@ -10,7 +10,6 @@ methods.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import yaml
 
 from benchmarks.engines import in_words
-from benchmarks.figures_file import write_figures
+from benchmarks.results_command import Entries, run_on_results
 from harness.comparison import Group, Key, read_groups
 from harness.derive import read_trials
 from harness.errors import ConfigError
@@ -110,20 +109,8 @@ def _gigabytes(entry: Mapping[str, Any], side: str) -> str:
     return f"{bytes_s / 1e9:.0f}" + (f" ({bytes_s / read:.2f})" if read else "")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.peer_ratios", description=str(__doc__).partition("\n")[0]
-    )
-    parser.add_argument("results", type=Path, help="results folder, for example results/cpu_peers")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures")
-    given = parser.parse_args(arguments)
-    try:
-        entries = compare(given.results)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    write_figures(given.out, entries)
+def show(entries: Entries) -> None:
+    """The figures as a table."""
     print("| group | native | tok/s | GB/s | peer | tok/s | GB/s | ratio |\n|" + " --- |" * 8)
     for entry in entries:
         columns = [
@@ -131,7 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for side in ("native", "peer")
         ]
         print(f"| {entry['group']} | {' | '.join(columns)} | {in_words(entry['ratio'])} |")
-    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    return run_on_results("peer_ratios", __doc__, compare, show, arguments)
 
 
 if __name__ == "__main__":

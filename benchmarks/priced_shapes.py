@@ -17,8 +17,6 @@ following the machine's state is not in these ratios, nor is any time outside ro
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import sys
@@ -31,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engines import in_words
-from benchmarks.figures_file import write_figures
-from harness.derive import SCHEMA_VERSION
+from benchmarks.results_command import Entries, run_on_results
+from harness.derive import finished_records, read_record
 from harness.errors import ConfigError
 from harness.stats import Interval, critical_value, standard_errors
 
@@ -93,14 +91,12 @@ def _entry(key: Key, cells: Mapping[Key, Any], rates: Mapping[Key, Any]) -> dict
 
 
 def _read(results: Path) -> Iterator[Decoded]:
-    paths = sorted(p for p in results.glob("records/*/*/*.json") if p.parent.name.isdigit())
+    paths = finished_records(results)
     if not paths:
         raise ConfigError(f"{results} holds no records; name the results folder of a sweep.")
     for path in paths:
+        record = read_record(path)
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if record["schema_version"] != SCHEMA_VERSION:
-                raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
             if record["status"] == "failed":
                 continue
             found = record["rounds"]
@@ -108,7 +104,7 @@ def _read(results: Path) -> Iterator[Decoded]:
             rounds = [(n, draft, v + o) for n, draft, v, o in zip(*columns, strict=True)]
             tokens = sum(record["sequence_rounds"]["committed"])
             yield Decoded(record["cell"], record["group"], record["block"], tokens, rounds)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"{path} is not a record of a trial: {type(error).__name__} {error}. "
                 "Remove its block's folder to measure it again."
@@ -137,27 +133,19 @@ def _ratio(auto: Mapping[str, float], other: Mapping[str, float]) -> dict[str, A
     return Interval.around(mean, half, len(logs), LEVEL).exp().to_json()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.priced_shapes", description=str(__doc__).partition("\n")[0]
-    )
-    parser.add_argument("results", type=Path, help="results folder, for example results/auto_shape")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures")
-    given = parser.parse_args(arguments)
-    try:
-        entries = compare(given.results)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    write_figures(given.out, entries)
+def show(entries: Entries) -> None:
+    """The figures as a table."""
     print("| auto | over | ratio at equal prices |\n| --- | --- | --- |")
     for entry in entries:
         over = {**entry["over_fixed"], "plain decoding": entry["over_plain"]}
         for name, ratio in over.items():
             if ratio is not None:
                 print(f"| {entry['name']} | {name} | {in_words(ratio, 3)} |")
-    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    return run_on_results("priced_shapes", __doc__, compare, show, arguments)
 
 
 if __name__ == "__main__":

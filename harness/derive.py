@@ -117,14 +117,18 @@ def read_trials(results: Path) -> list[Trial]:
 
 
 def _trials(results: Path) -> Iterator[Trial]:
-    for path in sorted((results / "records").glob("*/*/*.json")):
-        if path.parent.name.isdigit():
-            yield _read_trial(path, path.stat().st_mtime_ns)
+    for path in finished_records(results):
+        yield _read_trial(path, path.stat().st_mtime_ns)
 
 
-@lru_cache(maxsize=16384)
-def _read_trial(path: Path, _modified_ns: int) -> Trial:
-    # A finished block never changes, so that a look between blocks parses the new records alone.
+def finished_records(results: Path) -> list[Path]:
+    """The records of finished blocks, by group, block and cell."""
+    return sorted(p for p in (results / "records").glob("*/*/*.json") if p.parent.name.isdigit())
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record as it was written. Raises RecordError where it is unreadable or of another schema
+    version."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -136,6 +140,13 @@ def _read_trial(path: Path, _modified_ns: int) -> Trial:
             f"{path} has schema_version {version!r}; this analysis reads {SCHEMA_VERSION}. "
             "Use the version of the program that wrote it, or measure anew with `fresh=true`."
         )
+    return dict(record)
+
+
+@lru_cache(maxsize=16384)
+def _read_trial(path: Path, _modified_ns: int) -> Trial:
+    # A finished block never changes, so that a look between blocks parses the new records alone.
+    record = read_record(path)
     try:
         return derive(record)
     except RecordError as error:
