@@ -9,8 +9,7 @@
 // Each format has an `Input`, a stage's activations of a token tile in registers, which is filled
 // in two steps so that loads of several inputs can be under way: `load` asks, `prepare` derives the
 // `Constants` that products need, which lie in shared memory, for pairs of tokens. `multiply` takes
-// a stage of several weight tiles at once; input(t, b) gives the activations of token tile t and
-// block b, from wherever they lie.
+// a stage of a weight tile; input(t, b) gives the activations of token tile t and block b.
 #pragma once
 
 #include "cuda/formats_affine4.cuh"
@@ -31,34 +30,25 @@ struct Float16 {
   template <int kTokenTiles>
   static __device__ __forceinline__ void prepare(const Input (&)[kTokenTiles], int, Constants*) {}
 
-  template <int kTiles, int kTokenTiles, class InputAt>
-  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
-                                                  InputAt input, const Constants*,
-                                                  float (*total)[kTokenTiles][4]) {
+  template <int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane, InputAt input,
+                                                  const Constants*,
+                                                  float (&total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      uint4 upper[kTiles], lower[kTiles], x[kTokenTiles];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        const uint8_t* from = stage[i] + block * 1024 + lane * 16;
-        upper[i] = *reinterpret_cast<const uint4*>(from);
-        lower[i] = *reinterpret_cast<const uint4*>(from + 512);
-      }
+      const uint8_t* from = stage + block * 1024 + lane * 16;
+      const uint4 upper = *reinterpret_cast<const uint4*>(from);
+      const uint4 lower = *reinterpret_cast<const uint4*>(from + 512);
+      uint4 x[kTokenTiles];
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) x[t] = input(t, block);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          mma(total[i][t], upper[i].x, lower[i].x, upper[i].y, lower[i].y, x[t].x, x[t].y);
-        }
+      for (int t = 0; t < kTokenTiles; ++t) {
+        mma(total[t], upper.x, lower.x, upper.y, lower.y, x[t].x, x[t].y);
       }
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          mma(total[i][t], upper[i].z, lower[i].z, upper[i].w, lower[i].w, x[t].z, x[t].w);
-        }
+      for (int t = 0; t < kTokenTiles; ++t) {
+        mma(total[t], upper.z, lower.z, upper.w, lower.w, x[t].z, x[t].w);
       }
     }
   }

@@ -84,48 +84,32 @@ struct Affine4F16 {
     pair[3] = and_xor(high, 0x00f000f0U, 0x54005400U);
   }
 
-  template <int kTiles, int kTokenTiles, class InputAt>
-  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
-                                                  InputAt input, const Constants* constants,
-                                                  float (*total)[kTokenTiles][4]) {
-    float sum[kTiles][kTokenTiles][4];
-    uint4 pieces[kTiles];
+  template <int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane, InputAt input,
+                                                  const Constants* constants,
+                                                  float (&total)[kTokenTiles][4]) {
+    float sum[kTokenTiles][4];
+    uint4 pieces;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
       const int group = block * 32 / kGroup;
-      uint32_t upper[kTiles][4], lower[kTiles][4];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        const uint2 w = words_of_block(stage[i], lane, block, pieces[i]);
-        unpack(w.x, upper[i]);
-        unpack(w.y, lower[i]);
-      }
+      uint32_t upper[4], lower[4];
+      const uint2 w = words_of_block(stage, lane, block, pieces);
+      unpack(w.x, upper);
+      unpack(w.y, lower);
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
         if (block * 32 % kGroup == 0) {
           const float4 s = constants[t].sums[group][lane % 4];
-#pragma unroll
-          for (int i = 0; i < kTiles; ++i) {
-            sum[i][t][0] = sum[i][t][2] = s.x;
-            sum[i][t][1] = sum[i][t][3] = s.y;
-          }
+          sum[t][0] = sum[t][2] = s.x;
+          sum[t][1] = sum[t][3] = s.y;
         }
         const uint4 x = input(t, block);
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          mma_f16(sum[i][t], upper[i][0], lower[i][0], upper[i][1], lower[i][1], x.x, x.y);
-        }
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          mma_f16(sum[i][t], upper[i][2], lower[i][2], upper[i][3], lower[i][3], x.z, x.w);
-        }
+        mma_f16(sum[t], upper[0], lower[0], upper[1], lower[1], x.x, x.y);
+        mma_f16(sum[t], upper[2], lower[2], upper[3], lower[3], x.z, x.w);
       }
       if ((block + 1) * 32 % kGroup != 0) continue;
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        add_group<kTokenTiles>(stage[i] + 1024 + group * 64, lane, group, sum[i], constants,
-                               total[i]);
-      }
+      add_group<kTokenTiles>(stage + 1024 + group * 64, lane, group, sum, constants, total);
     }
   }
 };
@@ -169,48 +153,33 @@ struct Affine4S8 {
     __syncwarp();
   }
 
-  template <int kTiles, int kTokenTiles, class InputAt>
-  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
-                                                  InputAt input, const Constants* constants,
-                                                  float (*total)[kTokenTiles][4]) {
-    float part[kTiles][kTokenTiles][4];
-    uint4 pieces[kTiles];
+  template <int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane, InputAt input,
+                                                  const Constants* constants,
+                                                  float (&total)[kTokenTiles][4]) {
+    float part[kTokenTiles][4];
+    uint4 pieces;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      uint4 a[kTiles];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        const uint2 w = words_of_block(stage[i], lane, block, pieces[i]);
-        a[i] = make_uint4(w.x & 0x0f0f0f0fU, w.y & 0x0f0f0f0fU, w.x >> 4 & 0x0f0f0f0fU,
-                          w.y >> 4 & 0x0f0f0f0fU);
-      }
+      const uint2 w = words_of_block(stage, lane, block, pieces);
+      const uint4 a = make_uint4(w.x & 0x0f0f0f0fU, w.y & 0x0f0f0f0fU, w.x >> 4 & 0x0f0f0f0fU,
+                                 w.y >> 4 & 0x0f0f0f0fU);
       const bool first = block * 32 % kGroup == 0;
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
         const uint2 x = input(t, block);
         const float2 scale = constants[t].scales[block][lane % 4];
-        int32_t sum[kTiles][4];
+        int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
+        mma_u8s8(sum, a.x, a.y, a.z, a.w, x.x, x.y);
 #pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = kMagicBits;
-          mma_u8s8(sum[i], a[i].x, a[i].y, a[i].z, a[i].w, x.x, x.y);
-        }
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-          for (int k = 0; k < 4; ++k) {
-            part[i][t][k] = fmaf(k % 2 == 0 ? scale.x : scale.y, from_magic(sum[i][k]),
-                                 first ? 0.0F : part[i][t][k]);
-          }
+        for (int k = 0; k < 4; ++k) {
+          part[t][k] =
+              fmaf(k % 2 == 0 ? scale.x : scale.y, from_magic(sum[k]), first ? 0.0F : part[t][k]);
         }
       }
       if ((block + 1) * 32 % kGroup != 0) continue;
       const int group = block * 32 / kGroup;
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        add_group<kTokenTiles>(stage[i] + 1024 + group * 64, lane, group, part[i], constants,
-                               total[i]);
-      }
+      add_group<kTokenTiles>(stage + 1024 + group * 64, lane, group, part, constants, total);
     }
   }
 };

@@ -22,29 +22,26 @@ struct Affine8S8 {
     share_scales(input, lane, constants);
   }
 
-  template <int kTiles, int kTokenTiles, class InputAt>
-  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
-                                                  InputAt input, const Constants* constants,
-                                                  float (*total)[kTokenTiles][4]) {
+  template <int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane, InputAt input,
+                                                  const Constants* constants,
+                                                  float (&total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
+      const uint4 w = *reinterpret_cast<const uint4*>(stage + block * 512 + lane * 16);
+      const auto* weight_scales = reinterpret_cast<const __half*>(stage + 2048 + block * 32);
+      const float r0 = __half2float(weight_scales[lane / 4]);
+      const float r1 = __half2float(weight_scales[lane / 4 + 8]);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        const uint4 w = *reinterpret_cast<const uint4*>(stage[i] + block * 512 + lane * 16);
-        const auto* weight_scales = reinterpret_cast<const __half*>(stage[i] + 2048 + block * 32);
-        const float r0 = __half2float(weight_scales[lane / 4]);
-        const float r1 = __half2float(weight_scales[lane / 4 + 8]);
-#pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          const uint2 x = input(t, block);
-          int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
-          mma_s8(sum, w.x, w.y, w.z, w.w, x.x, x.y);
-          const float2 scale = constants[t].scales[block][lane % 4];
-          total[i][t][0] = fmaf(r0, scale.x * from_magic(sum[0]), total[i][t][0]);
-          total[i][t][1] = fmaf(r0, scale.y * from_magic(sum[1]), total[i][t][1]);
-          total[i][t][2] = fmaf(r1, scale.x * from_magic(sum[2]), total[i][t][2]);
-          total[i][t][3] = fmaf(r1, scale.y * from_magic(sum[3]), total[i][t][3]);
-        }
+      for (int t = 0; t < kTokenTiles; ++t) {
+        const uint2 x = input(t, block);
+        int32_t sum[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
+        mma_s8(sum, w.x, w.y, w.z, w.w, x.x, x.y);
+        const float2 scale = constants[t].scales[block][lane % 4];
+        total[t][0] = fmaf(r0, scale.x * from_magic(sum[0]), total[t][0]);
+        total[t][1] = fmaf(r0, scale.y * from_magic(sum[1]), total[t][1]);
+        total[t][2] = fmaf(r1, scale.x * from_magic(sum[2]), total[t][2]);
+        total[t][3] = fmaf(r1, scale.y * from_magic(sum[3]), total[t][3]);
       }
     }
   }
@@ -76,33 +73,30 @@ struct Affine8F16 {
     __syncwarp();
   }
 
-  template <int kTiles, int kTokenTiles, class InputAt>
-  static __device__ __forceinline__ void multiply(const uint8_t* const (&stage)[kTiles], int lane,
-                                                  InputAt input, const Constants* constants,
-                                                  float (*total)[kTokenTiles][4]) {
+  template <int kTokenTiles, class InputAt>
+  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane, InputAt input,
+                                                  const Constants* constants,
+                                                  float (&total)[kTokenTiles][4]) {
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
+      const uint4 w = *reinterpret_cast<const uint4*>(stage + block * 512 + lane * 16);
+      const auto* weight_scales = reinterpret_cast<const __half*>(stage + 2048 + block * 32);
+      const float r0 = __half2float(weight_scales[lane / 4]);
+      const float r1 = __half2float(weight_scales[lane / 4 + 8]);
+      uint32_t upper[4], lower[4];
+      unpack(w.x, w.z, upper);
+      unpack(w.y, w.w, lower);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        const uint4 w = *reinterpret_cast<const uint4*>(stage[i] + block * 512 + lane * 16);
-        const auto* weight_scales = reinterpret_cast<const __half*>(stage[i] + 2048 + block * 32);
-        const float r0 = __half2float(weight_scales[lane / 4]);
-        const float r1 = __half2float(weight_scales[lane / 4 + 8]);
-        uint32_t upper[4], lower[4];
-        unpack(w.x, w.z, upper);
-        unpack(w.y, w.w, lower);
-#pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          const float2 start = constants[t].start[block][lane % 4];
-          const uint4 x = input(t, block);
-          float sum[4] = {start.x, start.y, start.x, start.y};
-          mma_f16(sum, upper[0], lower[0], upper[1], lower[1], x.x, x.y);
-          mma_f16(sum, upper[2], lower[2], upper[3], lower[3], x.z, x.w);
-          total[i][t][0] = fmaf(r0, sum[0], total[i][t][0]);
-          total[i][t][1] = fmaf(r0, sum[1], total[i][t][1]);
-          total[i][t][2] = fmaf(r1, sum[2], total[i][t][2]);
-          total[i][t][3] = fmaf(r1, sum[3], total[i][t][3]);
-        }
+      for (int t = 0; t < kTokenTiles; ++t) {
+        const float2 start = constants[t].start[block][lane % 4];
+        const uint4 x = input(t, block);
+        float sum[4] = {start.x, start.y, start.x, start.y};
+        mma_f16(sum, upper[0], lower[0], upper[1], lower[1], x.x, x.y);
+        mma_f16(sum, upper[2], lower[2], upper[3], lower[3], x.z, x.w);
+        total[t][0] = fmaf(r0, sum[0], total[t][0]);
+        total[t][1] = fmaf(r0, sum[1], total[t][1]);
+        total[t][2] = fmaf(r1, sum[2], total[t][2]);
+        total[t][3] = fmaf(r1, sum[3], total[t][3]);
       }
     }
   }

@@ -80,10 +80,9 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
     Format::template prepare<kTokenTiles>(input[i], lane, constants + i * kTokenTiles);
   };
   const auto add_product = [&](const uint8_t* stage, int i, float(&sums)[kTokenTiles][4]) {
-    const uint8_t* const stages[1] = {stage};
-    Format::template multiply<1, kTokenTiles>(
-        stages, lane, [&](int t, int b) { return input[i][t].x[b]; }, constants + i * kTokenTiles,
-        &sums);
+    Format::template multiply<kTokenTiles>(
+        stage, lane, [&](int t, int b) { return input[i][t].x[b]; }, constants + i * kTokenTiles,
+        sums);
   };
 #pragma unroll
   for (int i = 0; i < kInputs; ++i) {

@@ -18,11 +18,8 @@ constexpr int kQuantizeThreads = 256;
 
 // Codes of a lane's two tokens of token tile t, from column `column` on: [token][every eighth
 // column], in the order of TileSums.
-template <int kValues>
-__device__ __forceinline__ void put_tile_codes(const CodesOut& out,
-                                               const float (&values)[2][kValues], int rows,
-                                               int column, int t) {
-  static_assert(kValues == 4);
+__device__ __forceinline__ void put_tile_codes(const CodesOut& out, const float (&values)[2][4],
+                                               int rows, int column, int t) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -233,18 +230,16 @@ class WideLauncher {
 template <class Format, int kTokenTiles>
 int launch_wide_step(const StepArgs& a, int multiprocessors, void* stream) {
   WideLauncher launcher(stream);
+  if constexpr (Format::kAct == Act::s8) {  // of the first input: kernels leave those that follow
+    launcher.launch(wide_quantize_kernel<Format>, 2 * multiprocessors, kQuantizeThreads, 0, a.first,
+                    a.rows, a.first_padded, a.four_bits, a.codes, a.scales);
+  }
   for (int phase = 0; phase < a.layers * kMatrixKinds; ++phase) {
     const int layer = phase / kMatrixKinds;
     const auto kind = static_cast<MatrixKind>(phase % kMatrixKinds);
     if (kind == kO) {
       launcher.launch(wide_attention_kernel<Format>, a.groups * a.kv_heads, kAttentionWarps * 32,
                       sizeof(AttentionMemory), a, layer);
-    }
-    if constexpr (Format::kAct == Act::s8) {
-      if (phase == 0) {  // the kernels leave codes for those that follow
-        launcher.launch(wide_quantize_kernel<Format>, 2 * multiprocessors, kQuantizeThreads, 0,
-                        a.first, a.rows, a.first_padded, a.four_bits, a.codes, a.scales);
-      }
     }
     launcher.launch_product<WideMemory<Format, kTokenTiles>>(
         wide_layer_kernel<Format, kTokenTiles>, a.shapes[kind], multiprocessors, a, layer, kind);
