@@ -77,4 +77,15 @@ struct Bench {
   }
 };
 
+// The request for a model without a file, of the shape that a packed file's metadata have.
+inline nlohmann::json synthetic_of(const nlohmann::json& metadata) {
+  nlohmann::json synthetic = {{"name", "made up"}, {"seed", 7}};
+  for (const char* key :
+       {"hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
+        "vocab_size", "max_position", "rope_theta", "rms_norm_eps", "tied_head"}) {
+    synthetic[key] = metadata.at(key);
+  }
+  return synthetic;
+}
+
 }  // namespace specquant::test
