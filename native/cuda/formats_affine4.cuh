@@ -16,9 +16,23 @@ __device__ __forceinline__ uint2 words_of_block(const uint8_t* stage, int lane, 
   return make_uint2(pieces.z, pieces.w);
 }
 
+// What stands beside a group's scale s: m of the weights s·q + m, or the negative zero point m of
+// s·(q + m), whose product with s f16 cannot hold.
+enum class Offset { value, zero_point };
+
+// total + the products of a row's group with a token: `r` are s and m, `sum` is Σ q·x.
+template <Offset kOffset>
+__device__ __forceinline__ float with_group(float total, float2 r, float sum, float column_sum) {
+  if constexpr (kOffset == Offset::value) {
+    return fmaf(r.x, sum, fmaf(r.y, column_sum, total));
+  } else {
+    return fmaf(r.x, fmaf(r.y, column_sum, sum), total);
+  }
+}
+
 // Adds a group's products under its scale and offset: `scales` are those of its 16 rows, constants
 // hold Σ x of the tokens.
-template <int kTokenTiles, class Constants>
+template <Offset kOffset, int kTokenTiles, class Constants>
 __device__ __forceinline__ void add_group(const uint8_t* scales, int lane, int group,
                                           const float (&sum)[kTokenTiles][4],
                                           const Constants* constants,
@@ -28,10 +42,10 @@ __device__ __forceinline__ void add_group(const uint8_t* scales, int lane, int g
 #pragma unroll
   for (int t = 0; t < kTokenTiles; ++t) {
     const float2 x = constants[t].column_sums(group, lane % 4);
-    total[t][0] = fmaf(r0.x, sum[t][0], fmaf(r0.y, x.x, total[t][0]));
-    total[t][1] = fmaf(r0.x, sum[t][1], fmaf(r0.y, x.y, total[t][1]));
-    total[t][2] = fmaf(r1.x, sum[t][2], fmaf(r1.y, x.x, total[t][2]));
-    total[t][3] = fmaf(r1.x, sum[t][3], fmaf(r1.y, x.y, total[t][3]));
+    total[t][0] = with_group<kOffset>(total[t][0], r0, sum[t][0], x.x);
+    total[t][1] = with_group<kOffset>(total[t][1], r0, sum[t][1], x.y);
+    total[t][2] = with_group<kOffset>(total[t][2], r1, sum[t][2], x.x);
+    total[t][3] = with_group<kOffset>(total[t][3], r1, sum[t][3], x.y);
   }
 }
 
@@ -41,7 +55,7 @@ __device__ __forceinline__ void add_group(const uint8_t* scales, int lane, int g
 // for a nibble that lies four bits higher. The excess, Σ offset·x of a group, is known beforehand:
 // sums start at its negative. The nibbles of a word come apart as columns (0,2), (4,6), (1,3),
 // (5,7), the order in which f16 activations are stored.
-template <int kGroup>
+template <int kGroup, Offset kOffset>
 struct Affine4F16 {
   static constexpr Act kAct = Act::f16;
   static constexpr int kStageColumns = 128;
@@ -109,14 +123,14 @@ struct Affine4F16 {
         mma_f16(sum[t], upper[2], lower[2], upper[3], lower[3], x.z, x.w);
       }
       if ((block + 1) * 32 % kGroup != 0) continue;
-      add_group<kTokenTiles>(stage + 1024 + group * 64, lane, group, sum, constants, total);
+      add_group<kOffset>(stage + 1024 + group * 64, lane, group, sum, constants, total);
     }
   }
 };
 
 // 4-bit weights by 8-bit integers with a scale for each 32 columns (4-bit activations are integers
 // in the same range).
-template <int kGroup>
+template <int kGroup, Offset kOffset>
 struct Affine4S8 {
   static constexpr Act kAct = Act::s8;
   static constexpr int kStageColumns = 128;
@@ -179,7 +193,7 @@ struct Affine4S8 {
       }
       if ((block + 1) * 32 % kGroup != 0) continue;
       const int group = block * 32 / kGroup;
-      add_group<kTokenTiles>(stage + 1024 + group * 64, lane, group, part, constants, total);
+      add_group<kOffset>(stage + 1024 + group * 64, lane, group, part, constants, total);
     }
   }
 };

@@ -28,6 +28,14 @@ bool integer_outer(Precision precision, WeightFormat format) {
   return !floats && (precision == Precision::w8a8 || precision == Precision::w4a8);
 }
 
+// Of 4-bit weights; `wide`: every group is 128 columns.
+WeightFormat affine4_format(TensorKind kind, bool wide) {
+  if (kind == TensorKind::affine4z) {
+    return wide ? WeightFormat::affine4z_g128 : WeightFormat::affine4z_g32;
+  }
+  return wide ? WeightFormat::affine4_g128 : WeightFormat::affine4_g32;
+}
+
 Launchers launchers_for(WeightFormat format, bool integers) {
   switch (format) {
     case WeightFormat::f16:
@@ -40,6 +48,10 @@ Launchers launchers_for(WeightFormat format, bool integers) {
       return integers ? launchers_affine4_g32_s8() : launchers_affine4_g32_f16();
     case WeightFormat::affine4_g128:
       return integers ? launchers_affine4_g128_s8() : launchers_affine4_g128_f16();
+    case WeightFormat::affine4z_g32:
+      return integers ? launchers_affine4z_g32_s8() : launchers_affine4z_g32_f16();
+    case WeightFormat::affine4z_g128:
+      return integers ? launchers_affine4z_g128_s8() : launchers_affine4z_g128_f16();
   }
   return {};
 }
@@ -102,20 +114,26 @@ WeightFormat ModelWeights::layer_format(Precision precision) const {
   if (precision == Precision::bf16) return WeightFormat::bf16;
   const bool eight = precision == Precision::w8a8;
   if (origin_.file == nullptr) return eight ? WeightFormat::affine8 : WeightFormat::affine4_g128;
+  TensorKind kind = TensorKind::affine8;  // of all layers, since one kernel reads them
+  if (!eight) {
+    const bool zero_points = origin_.file->layer_tensor(0, kParts[0]).kind == TensorKind::affine4z;
+    kind = zero_points ? TensorKind::affine4z : TensorKind::affine4;
+  }
   bool wide = true;  // every group is 128 columns
   for (int layer = 0; layer < shape_.layers; ++layer) {
     for (const char* part : kParts) {
       const core::TensorView& tensor = origin_.file->layer_tensor(layer, part);
-      if (tensor.kind != (eight ? TensorKind::affine8 : TensorKind::affine4)) {
+      if (tensor.kind != kind) {
         refuse_stored_kind(precision, tensor,
-                           eight ? "8-bit weights (affine8)"
-                                 : "4-bit weights without zero points (affine4) on a GPU");
+                           eight
+                               ? "8-bit weights (affine8)"
+                               : "layers of 4-bit weights (on a GPU all affine4 or all affine4z)");
       }
       wide = wide && tensor.group == 128;
     }
   }
   if (eight) return WeightFormat::affine8;
-  return wide ? WeightFormat::affine4_g128 : WeightFormat::affine4_g32;
+  return affine4_format(kind, wide);
 }
 
 WeightFormat ModelWeights::outer_format(Precision precision, const std::string& name) const {
@@ -127,12 +145,12 @@ WeightFormat ModelWeights::outer_format(Precision precision, const std::string& 
   const core::TensorView& tensor = *origin_.tensor(name);
   switch (tensor.kind) {
     case TensorKind::affine4:
-      return tensor.group == 128 ? WeightFormat::affine4_g128 : WeightFormat::affine4_g32;
+    case TensorKind::affine4z:
+      return affine4_format(tensor.kind, tensor.group == 128);
     case TensorKind::affine8:
       return WeightFormat::affine8;
     case TensorKind::bf16:
       return WeightFormat::bf16;
-    case TensorKind::affine4z:  // no kernel has zero points; 16 bits keep them
     case TensorKind::f16:
     case TensorKind::f32:
     case TensorKind::i32:

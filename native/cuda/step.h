@@ -109,7 +109,16 @@ struct HeadArgs {
   SliceExchange exchange;
 };
 
-enum class WeightFormat { f16, bf16, affine4_g32, affine4_g128, affine8 };
+// affine4z: groups have a zero point (Offset in formats_affine4.cuh).
+enum class WeightFormat {
+  f16,
+  bf16,
+  affine4_g32,
+  affine4_g128,
+  affine4z_g32,
+  affine4z_g128,
+  affine8
+};
 
 // Launches on `stream`; the return value is CUDA's.
 using StepLaunch = int (*)(const StepArgs& args, int blocks, void* stream);
@@ -126,6 +135,10 @@ Launchers launchers_affine4_g32_f16();
 Launchers launchers_affine4_g128_f16();
 Launchers launchers_affine4_g32_s8();
 Launchers launchers_affine4_g128_s8();
+Launchers launchers_affine4z_g32_f16();
+Launchers launchers_affine4z_g128_f16();
+Launchers launchers_affine4z_g32_s8();
+Launchers launchers_affine4z_g128_s8();
 Launchers launchers_affine8_f16();  // head only
 Launchers launchers_affine8_s8();
 

@@ -1,5 +1,5 @@
 #include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
-Launchers launchers_affine4_g128_s8() { return launchers<Affine4S8<128>>(); }
+Launchers launchers_affine4_g128_s8() { return launchers<Affine4S8<128, Offset::value>>(); }
 }  // namespace specquant::cuda

@@ -1,5 +1,5 @@
 #include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
-Launchers launchers_affine4_g32_s8() { return launchers<Affine4S8<32>>(); }
+Launchers launchers_affine4_g32_s8() { return launchers<Affine4S8<32, Offset::value>>(); }
 }  // namespace specquant::cuda

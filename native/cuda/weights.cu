@@ -30,6 +30,14 @@ MatrixShape shape_of(int rows, int columns, WeightFormat format) {
   return shape;
 }
 
+// Of a 4-bit format, the columns under one scale and offset.
+__host__ __device__ constexpr int group_of(WeightFormat format) {
+  return format == WeightFormat::affine4_g32 || format == WeightFormat::affine4z_g32 ? 32 : 128;
+}
+__host__ __device__ constexpr bool has_zero_points(WeightFormat format) {
+  return format == WeightFormat::affine4z_g32 || format == WeightFormat::affine4z_g128;
+}
+
 enum class Stored { affine4, affine4z, affine8, f16, bf16, seed };
 
 // A matrix as it comes, on the device.
@@ -66,7 +74,7 @@ __device__ const uint8_t* group_start(const Origin& o, int row, int column, int 
          (static_cast<size_t>(row / 16) * (o.columns / o.group) + column / o.group) * bytes;
 }
 
-// Nibbles of eight columns of a row, in the file's order; s and m.
+// Nibbles of eight columns of a row, in the file's order; s and m (of affine4z −z).
 __device__ uint32_t word4(const Origin& o, int row, int column) {
   if (column >= o.columns) return 0;
   if (o.stored == Stored::seed) return hash(o.seed, row, column / 8);
@@ -235,14 +243,15 @@ __global__ void embed(const uint8_t* data, WeightFormat format, MatrixShape shap
       v = __half2float(reinterpret_cast<const __half*>(stage + 2048 + block * 32)[lane_row]) *
           signed_byte(words[column % 8 / 4 * 2 + lane_row / 8], column);
     } else {
-      const int group = format == WeightFormat::affine4_g32 ? 32 : 128;
+      const int group = group_of(format);
       const uint8_t* stage = data + (static_cast<size_t>(row / 16) * shape.stages + column / 128) *
                                         (1024 + 128 / group * 64);
       const auto* words =
           reinterpret_cast<const uint32_t*>(stage + column % 128 / 64 * 512 + lane * 16);
       const float2 s = __half22float2(
           reinterpret_cast<const __half2*>(stage + 1024 + column % 128 / group * 64)[lane_row]);
-      v = s.x * nibble(words[column % 64 / 32 * 2 + lane_row / 8], column % 8) + s.y;
+      const float code = nibble(words[column % 64 / 32 * 2 + lane_row / 8], column % 8);
+      v = has_zero_points(format) ? s.x * (code + s.y) : s.x * code + s.y;
     }
     residual[static_cast<size_t>(blockIdx.x) * shape.columns + column] = v;
     normed[activation_index(static_cast<int>(blockIdx.x), column,
@@ -266,9 +275,10 @@ int stage_columns(WeightFormat format) {
 int stage_bytes(WeightFormat format) {
   switch (format) {
     case WeightFormat::affine4_g32:
-      return 1024 + 4 * 64;
     case WeightFormat::affine4_g128:
-      return 1024 + 64;
+    case WeightFormat::affine4z_g32:
+    case WeightFormat::affine4z_g128:
+      return 1024 + 128 / group_of(format) * 64;
     case WeightFormat::affine8:
       return 2048 + 128;
     case WeightFormat::f16:
@@ -284,6 +294,10 @@ const char* name_of(WeightFormat format) {
       return "affine4 group 32";
     case WeightFormat::affine4_g128:
       return "affine4 group 128";
+    case WeightFormat::affine4z_g32:
+      return "affine4z group 32";
+    case WeightFormat::affine4z_g128:
+      return "affine4z group 128";
     case WeightFormat::affine8:
       return "affine8";
     case WeightFormat::bf16:
@@ -326,8 +340,9 @@ DeviceMatrix place_matrix(const MatrixOrigin& from, WeightFormat format, const c
   switch (format) {
     case WeightFormat::affine4_g32:
     case WeightFormat::affine4_g128:
-      place_affine4<<<blocks, 128>>>(origin, matrix.shape,
-                                     format == WeightFormat::affine4_g32 ? 32 : 128, out);
+    case WeightFormat::affine4z_g32:
+    case WeightFormat::affine4z_g128:
+      place_affine4<<<blocks, 128>>>(origin, matrix.shape, group_of(format), out);
       break;
     case WeightFormat::affine8:
       place_affine8<<<blocks, 128>>>(origin, matrix.shape, out);

@@ -5,9 +5,9 @@
 
 namespace specquant::cuda {
 
-template <int kGroup>
-struct WideFormat<Affine4F16<kGroup>> {
-  using Format = Affine4F16<kGroup>;
+template <int kGroup, Offset kOffset>
+struct WideFormat<Affine4F16<kGroup, kOffset>> {
+  using Format = Affine4F16<kGroup, kOffset>;
   using Constants = typename Format::Constants;
   template <int kTiles, class Input>
   static __device__ __forceinline__ void prepare(Input& input, int first, int lane) {
@@ -55,16 +55,16 @@ struct WideFormat<Affine4F16<kGroup>> {
         continue;
       }
       warpgroup_wait<0>(sum);
-      add_group<kTokenTiles>(stage + 1024 + group * 64, lane, group, sum, input.constants, total);
+      add_group<kOffset>(stage + 1024 + group * 64, lane, group, sum, input.constants, total);
     }
   }
 };
 
 // Products of bytes are taken for 32 tokens at a time, those of a block while those of the block
 // before become floats.
-template <int kGroup>
-struct WideFormat<Affine4S8<kGroup>> {
-  using Format = Affine4S8<kGroup>;
+template <int kGroup, Offset kOffset>
+struct WideFormat<Affine4S8<kGroup, kOffset>> {
+  using Format = Affine4S8<kGroup, kOffset>;
   struct Constants {
     float2 sums[Format::kGroups][4];  // of two tokens: Σ x
     __device__ __forceinline__ float2 column_sums(int group, int pair) const {
@@ -129,8 +129,8 @@ struct WideFormat<Affine4S8<kGroup>> {
         }
         if ((block + 1) * 32 % kGroup != 0) continue;
         const int group = block * 32 / kGroup;
-        add_group<4>(stage + 1024 + group * 64, lane, group, part, input.constants + first,
-                     reinterpret_cast<float(&)[4][4]>(total[first]));
+        add_group<kOffset>(stage + 1024 + group * 64, lane, group, part, input.constants + first,
+                           reinterpret_cast<float(&)[4][4]>(total[first]));
       }
     }
   }

@@ -28,6 +28,11 @@ std::vector<Case> all_cases() {
       cases.push_back({spec, precision});
     }
   }
+  for (const int group : {64, 128}) {
+    for (const Precision precision : {Precision::w4a16, Precision::w4a8, Precision::w4a4}) {
+      cases.push_back({zero_point_spec(group), precision});
+    }
+  }
   cases.push_back({eight_bit_spec(), Precision::w8a8});
   return cases;
 }

@@ -36,6 +36,15 @@ inline RandomModelSpec wide_spec() {
   return spec_of({512, 2048, 2, 4, 2, 128, 300, 512, 10000.0F, 1e-5F, true}, WeightKind::affine4,
                  WeightKind::affine8, 128, 3);
 }
+// The same with integer zero points, in the embedding and the head too: groups of 32 or 64 as the
+// narrow model's, of 128 as the wide one's with its head tied.
+inline RandomModelSpec zero_point_spec(int group) {
+  RandomModelSpec spec = group == 128 ? wide_spec() : narrow_spec();
+  spec.layer_kind = spec.head_kind = WeightKind::affine4z;
+  spec.group = group;
+  spec.seed = static_cast<unsigned>(group);
+  return spec;
+}
 inline RandomModelSpec eight_bit_spec() {
   RandomModelSpec spec = narrow_spec();
   spec.layer_kind = spec.head_kind = WeightKind::affine8;

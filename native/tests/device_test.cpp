@@ -177,9 +177,9 @@ TEST_CASE("weights that a precision cannot use are named with what to do") {
     }
   };
   check_refused(
-      [&] { refuse_stored_kind(Precision::w4a16, tensor, "weights without zero points"); },
+      [&] { refuse_stored_kind(Precision::w8a8, tensor, "8-bit weights (affine8)"); },
       core::ErrorType::unsupported,
-      "Precision w4a16 needs weights without zero points, but tensor 'layers.3.qkv' is stored as "
+      "Precision w8a8 needs 8-bit weights (affine8), but tensor 'layers.3.qkv' is stored as "
       "affine4z. Choose another precision or device, or pack the checkpoint again.");
   check_refused([&] { refuse_for_f16(tensor.name); }, core::ErrorType::model,
                 "Tensor 'layers.3.qkv' has weights that are too large for fp16. Use bf16 as the "

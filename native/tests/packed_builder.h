@@ -23,6 +23,7 @@ struct RandomModelSpec {
   ModelShape shape;
   WeightKind layer_kind = WeightKind::affine4;
   WeightKind head_kind = WeightKind::affine8;
+  std::map<std::string, WeightKind> other_kinds = {};  // of single matrices of the layers
   int group = 32;
   unsigned seed = 1;
   core::Architecture architecture = core::Architecture::llama;
@@ -125,6 +126,8 @@ inline void RandomModel::draw() {
   std::mt19937 random(spec_.seed);
   const ModelShape& s = spec_.shape;
   const auto matrix = [&](const std::string& name, WeightKind kind, int rows, int cols) {
+    const auto other = spec_.other_kinds.find(name);
+    if (other != spec_.other_kinds.end()) kind = other->second;
     const bool groups = is_affine(kind);
     matrices_.emplace(name, random_weights(kind, rows, cols, groups ? spec_.group : 0, random));
   };

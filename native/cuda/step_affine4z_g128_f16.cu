@@ -1,0 +1,5 @@
+#include "cuda/launchers.cuh"
+
+namespace specquant::cuda {
+Launchers launchers_affine4z_g128_f16() { return launchers<Affine4F16<128, Offset::zero_point>>(); }
+}  // namespace specquant::cuda

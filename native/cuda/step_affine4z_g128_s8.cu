@@ -1,0 +1,5 @@
+#include "cuda/launchers.cuh"
+
+namespace specquant::cuda {
+Launchers launchers_affine4z_g128_s8() { return launchers<Affine4S8<128, Offset::zero_point>>(); }
+}  // namespace specquant::cuda
