@@ -1,7 +1,5 @@
 #include "core/cuda_support.h"
 
-#include <algorithm>
-
 #include "core/memory.h"
 
 namespace specquant::core {
@@ -22,8 +20,6 @@ std::string driver_problem(int driver, int runtime) {
 
 std::string architecture_problem(const std::string& gpu, int major, int minor,
                                  std::span<const int> architectures) {
-  const auto runs = [&](int compiled) { return compiled / 10 == major && compiled % 10 <= minor; };
-  if (std::ranges::any_of(architectures, runs)) return "";
   std::string names;
   for (const int compiled : architectures) {
     names += (names.empty() ? "sm_" : ", sm_") + std::to_string(compiled);

@@ -9,12 +9,11 @@ namespace specquant::core {
 
 // What keeps CUDA code of runtime version `runtime` from running under a driver that serves
 // `driver` (both as CUDA counts them: 13020 is 13.2; a driver of 0 is none), as a sentence; ""
-// where nothing does. A driver of the same major version is enough, since no code is compiled by
-// the driver.
+// where nothing does. A driver of the same major version is enough for machine code.
 std::string driver_problem(int driver, int runtime);
 
-// The same for a GPU of compute capability `major`.`minor` and the `architectures` compiled for (90
-// is sm_90): machine code runs on its own major version from its own minor version on.
+// What to say of a GPU, of compute capability `major`.`minor`, that runs none of the
+// `architectures` compiled for (90 is sm_90).
 std::string architecture_problem(const std::string& gpu, int major, int minor,
                                  std::span<const int> architectures);
 

@@ -36,6 +36,18 @@ __global__ void read_all(const uint4* data, size_t count, uint32_t* out) {
 // What this file, and with it the engine, was compiled for (900 is sm_90).
 constexpr int kCompiled[] = {__CUDA_ARCH_LIST__};
 
+// Which of them the GPU runs; 0 where it runs none.
+int compiled_for_gpu() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, read_all);
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
+    cudaGetLastError();  // clears it
+    return 0;
+  }
+  check(error, "asking for the kernels' architecture");
+  return attributes.ptxVersion;
+}
+
 void refuse(const std::string& problem) {
   if (problem.empty()) return;
   throw core::Error(core::ErrorType::device,
@@ -66,12 +78,16 @@ DeviceDescription describe_device() {
   }
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
-  std::vector<int> architectures;
-  for (const int compiled : kCompiled) architectures.push_back(compiled / 10);
-  refuse(core::architecture_problem(properties.name, properties.major, properties.minor,
-                                    architectures));
+  const int compiled = compiled_for_gpu();
+  if (compiled == 0) {
+    std::vector<int> architectures;
+    for (const int of_build : kCompiled) architectures.push_back(of_build / 10);
+    refuse(core::architecture_problem(properties.name, properties.major, properties.minor,
+                                      architectures));
+  }
   return {properties.name,
-          "sm_" + std::to_string(properties.major) + std::to_string(properties.minor)};
+          "sm_" + std::to_string(properties.major) + std::to_string(properties.minor), compiled,
+          properties.multiProcessorCount};
 }
 
 bool device_usable() { return cudaDeviceSynchronize() == cudaSuccess; }
@@ -79,6 +95,7 @@ bool device_usable() { return cudaDeviceSynchronize() == cudaSuccess; }
 double measure_read_bandwidth() {
   constexpr size_t kBytes = size_t{2} << 30;
   constexpr int kRepeats = 8;
+  const auto blocks = static_cast<unsigned>(describe_device().multiprocessors * 8);
   const DeviceBuffer data(kBytes, "the bandwidth test"),
       out(sizeof(uint32_t), "the bandwidth test");
   cudaEvent_t begin{}, end{};
@@ -87,7 +104,7 @@ double measure_read_bandwidth() {
   float best = 0.0F;
   for (int i = 0; i < kRepeats; ++i) {
     check(cudaEventRecord(begin), "the bandwidth test");
-    read_all<<<132 * 8, 512>>>(data.as<uint4>(), kBytes / sizeof(uint4), out.as<uint32_t>());
+    read_all<<<blocks, 512>>>(data.as<uint4>(), kBytes / sizeof(uint4), out.as<uint32_t>());
     check(cudaEventRecord(end), "the bandwidth test");
     check(cudaEventSynchronize(end), "the bandwidth test");
     float milliseconds = 0.0F;

@@ -85,6 +85,7 @@ class CudaModel final : public Model {
   const ModelShape shape_;
   const ModelLimits limits_;
   int blocks_ = 0;
+  std::size_t pass_rows_ = 0;  // the most of a pass
   cudaStream_t stream_ = nullptr;
 
   std::unique_ptr<ModelWeights> weights_;
@@ -108,13 +109,12 @@ enum Arrivals { kOfLayers, kOfHead, kOfFeatures, kArrivals };
 CudaModel::CudaModel(const ModelOrigin& origin, std::span<const Precision> precisions,
                      int max_batch, int max_context)
     : shape_(origin.shape()), limits_(shape_, max_batch, max_context) {
-  describe_device();
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
-  blocks_ = properties.multiProcessorCount;
+  const DeviceDescription device = describe_device();
+  blocks_ = device.multiprocessors;
+  pass_rows_ = static_cast<std::size_t>(pass_rows(kernels_of(device.compiled)));
   check_served(origin, blocks_);
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
-  weights_ = std::make_unique<ModelWeights>(origin);
+  weights_ = std::make_unique<ModelWeights>(origin, device.compiled);
   for (const Precision precision : precisions) weights_->add(precision);
   cache_ = std::make_unique<KvCache>(shape_, max_batch, max_context);
   results_ = std::make_unique<ModelResults>(weights_->head_rows(), origin.draft_tokens());
@@ -168,9 +168,8 @@ void CudaModel::forward(Precision precision, std::span<const Rows> batch, const 
   collect(batch, want.rows);
   results_->start(logit_rows_, want);
   taps_->start(rows_.size(), want.taps, stream_);
-  constexpr std::size_t kMost = kPassRows;
-  for (std::size_t first = 0; first < rows_.size(); first += kMost) {
-    pass(precision, weights, first, std::min(kMost, rows_.size() - first));
+  for (std::size_t first = 0; first < rows_.size(); first += pass_rows_) {
+    pass(precision, weights, first, std::min(pass_rows_, rows_.size() - first));
   }
 }
 

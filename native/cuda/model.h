@@ -36,6 +36,8 @@ double device_seconds(Model& model);
 
 struct DeviceDescription {
   std::string name, architecture;  // e.g. NVIDIA H200, sm_90
+  int compiled;                    // the architecture that its kernels were compiled for, e.g. 90
+  int multiprocessors;
 };
 // Throws core::Error of type `device` that says what is missing: driver, GPU or architecture.
 DeviceDescription describe_device();

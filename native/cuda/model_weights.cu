@@ -36,27 +36,28 @@ WeightFormat affine4_format(TensorKind kind, bool wide) {
   return wide ? WeightFormat::affine4_g128 : WeightFormat::affine4_g32;
 }
 
-Launchers launchers_for(WeightFormat format, bool integers) {
+Launchers launchers_for(WeightFormat format, bool integers, int architecture) {
+  const Kernels kernels = kernels_of(architecture);
   switch (format) {
     case WeightFormat::f16:
-      return launchers_f16();
+      return launchers_f16(kernels);
     case WeightFormat::bf16:
-      return launchers_bf16();
+      return launchers_bf16(kernels);
     case WeightFormat::affine8:
-      return integers ? launchers_affine8_s8() : launchers_affine8_f16();
+      return integers ? launchers_affine8_s8(kernels) : launchers_affine8_f16(kernels);
     case WeightFormat::affine4_g32:
-      return integers ? launchers_affine4_g32_s8() : launchers_affine4_g32_f16();
+      return integers ? launchers_affine4_g32_s8(kernels) : launchers_affine4_g32_f16(kernels);
     case WeightFormat::affine4_g128:
-      return integers ? launchers_affine4_g128_s8() : launchers_affine4_g128_f16();
+      return integers ? launchers_affine4_g128_s8(kernels) : launchers_affine4_g128_f16(kernels);
     case WeightFormat::affine4z_g32:
-      return integers ? launchers_affine4z_g32_s8() : launchers_affine4z_g32_f16();
+      return integers ? launchers_affine4z_g32_s8(kernels) : launchers_affine4z_g32_f16(kernels);
     case WeightFormat::affine4z_g128:
-      return integers ? launchers_affine4z_g128_s8() : launchers_affine4z_g128_f16();
+      return integers ? launchers_affine4z_g128_s8(kernels) : launchers_affine4z_g128_f16(kernels);
   }
   return {};
 }
 
-std::string kernel_name(WeightFormat format, bool integers) {
+std::string kernel_name(WeightFormat format, bool integers, int architecture) {
   const bool bf16 = format == WeightFormat::bf16;
   return std::string(name_of(format)) + " x " +
          (integers ? "i8"
@@ -65,14 +66,15 @@ std::string kernel_name(WeightFormat format, bool integers) {
          (integers ? ", mma.m16n8k32 int8"
           : bf16   ? ", mma.m16n8k16 bf16"
                    : ", mma.m16n8k16 f16") +
-         ", sm_90";
+         ", sm_" + std::to_string(architecture);
 }
 
 }  // namespace
 
-ModelWeights::ModelWeights(const ModelOrigin& origin)
+ModelWeights::ModelWeights(const ModelOrigin& origin, int architecture)
     : origin_(origin),
       shape_(origin.shape()),
+      architecture_(architecture),
       draft_tokens_(origin.draft_tokens()),
       head_rows_(draft_tokens_.empty() ? shape_.vocabulary
                                        : static_cast<int>(draft_tokens_.size())) {
@@ -206,14 +208,15 @@ void ModelWeights::add(Precision precision) {
     const char* fc = eagle2 ? "fc" : "feature_fc";
     set.feature_fc = &place(fc, shape_.hidden, eagle2 ? 2 * shape_.hidden : shape_.feature_width,
                             outer_format(precision, fc));
-    set.fc_launchers =
-        launchers_for(set.feature_fc->format, integer_outer(precision, set.feature_fc->format));
+    set.fc_launchers = launchers_for(
+        set.feature_fc->format, integer_outer(precision, set.feature_fc->format), architecture_);
   }
   set.table = DeviceBuffer(table.size() * sizeof table[0], "weights");
   check(cudaMemcpy(set.table.as<void>(), table.data(), set.table.bytes(), cudaMemcpyHostToDevice),
         "weights");
-  set.layer_launchers = launchers_for(format, integer_inputs(precision));
-  set.head_launchers = launchers_for(set.head->format, integer_outer(precision, set.head->format));
+  set.layer_launchers = launchers_for(format, integer_inputs(precision), architecture_);
+  set.head_launchers =
+      launchers_for(set.head->format, integer_outer(precision, set.head->format), architecture_);
   sets_.emplace(precision, std::move(set));
 }
 
@@ -241,20 +244,23 @@ Proof ModelWeights::proof(Precision precision) const {
   }
   const auto add = [&](const DeviceMatrix& matrix) {
     proof.bytes_per_token += static_cast<int64_t>(matrix.data.bytes());
-    const std::string name = kernel_name(matrix.format, integer_outer(precision, matrix.format));
+    const std::string name =
+        kernel_name(matrix.format, integer_outer(precision, matrix.format), architecture_);
     if (std::ranges::find(proof.kernels, name) == proof.kernels.end()) {
       proof.kernels.push_back(name);
     }
   };
-  proof.kernels.push_back(kernel_name(weights.layers[0]->format, integers));
+  proof.kernels.push_back(kernel_name(weights.layers[0]->format, integers, architecture_));
   if (weights.feature_fc != nullptr) add(*weights.feature_fc);
   add(*weights.head);
   proof.bytes_per_token +=
       static_cast<int64_t>(weights.embedding->data.bytes()) / shape_.vocabulary;
   proof.bytes_per_token += static_cast<int64_t>(norms_.bytes());
   if (precision == Precision::w4a4) {
-    proof.compute_dtype =
-        std::string(kFourBitInputs) + ", on INT8 tensor cores (sm_90 has none for INT4)";
+    proof.compute_dtype = std::string(kFourBitInputs) + ", on INT8 tensor cores";
+    if (kernels_of(architecture_) == Kernels::sm_90) {
+      proof.compute_dtype += " (sm_90 has none for INT4)";
+    }
   } else if (integers) {
     proof.compute_dtype = kEightBitInputs;
   } else {

@@ -23,8 +23,9 @@ struct WeightSet {
 
 class ModelWeights {
  public:
-  // Throws core::Error as make_cuda_model.
-  explicit ModelWeights(const ModelOrigin& origin);
+  // `architecture`: what the kernels were compiled for (90 is sm_90). Throws core::Error as
+  // make_cuda_model.
+  ModelWeights(const ModelOrigin& origin, int architecture);
 
   void add(Precision precision);
   const WeightSet& set(Precision precision) const;  // throws std::invalid_argument
@@ -50,6 +51,7 @@ class ModelWeights {
 
   const ModelOrigin origin_;
   const ModelShape shape_;
+  const int architecture_;
   const std::vector<int32_t> draft_tokens_;
   const int head_rows_;
   std::map<std::string, DeviceMatrix> matrices_;  // by tensor and format

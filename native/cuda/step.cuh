@@ -4,6 +4,7 @@
 // the grid.
 #pragma once
 
+#include "cuda/architectures.cuh"
 #include "cuda/attention.cuh"
 #include "cuda/epilogues.cuh"
 #include "cuda/quantize.cuh"
@@ -23,8 +24,8 @@ __device__ __forceinline__ void grid_barrier(unsigned* arrivals, unsigned& expec
 }
 
 // Brings to L2 the cache entries that this block will attend to.
-__device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer,
-                                              const StepMemory& memory) {
+template <class Memory>
+__device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer, const Memory& memory) {
   const int unit = static_cast<int>(blockIdx.x);
   if (unit >= a.groups * a.kv_heads) return;
   const RowGroup group = memory.group[unit / a.kv_heads];
@@ -43,7 +44,8 @@ __device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer,
 }
 
 // Fetches the weights of a norm for the block's own tiles, in the background.
-__device__ __forceinline__ void ask_for_norm(const StepArgs& a, int norm, StepMemory& memory) {
+template <class Memory>
+__device__ __forceinline__ void ask_for_norm(const StepArgs& a, int norm, Memory& memory) {
   const int own = static_cast<int>(threadIdx.x) / kTileRows;
   const int column =
       (static_cast<int>(blockIdx.x) + own * static_cast<int>(gridDim.x)) * kTileRows +
@@ -55,7 +57,8 @@ __device__ __forceinline__ void ask_for_norm(const StepArgs& a, int norm, StepMe
 }
 
 // What does not change during the pass.
-__device__ __forceinline__ void fill_memory(const StepArgs& a, StepMemory& memory) {
+template <class Memory>
+__device__ __forceinline__ void fill_memory(const StepArgs& a, Memory& memory) {
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < a.rows) memory.row[thread] = a.row[thread];
   if (thread < a.groups) memory.group[thread] = a.group[thread];
@@ -76,16 +79,17 @@ __device__ __forceinline__ void fill_memory(const StepArgs& a, StepMemory& memor
   }
 }
 
-template <class Format, int kTokenTiles>
-__global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant__ StepArgs a) {
+template <Kernels kKernels, class Format, int kTokenTiles>
+__device__ __forceinline__ void run_layers(const StepArgs& a) {
   extern __shared__ __align__(128) uint8_t shared[];
   constexpr bool kCodes = Format::kAct == Act::s8;
   constexpr bool kBf16 = Format::kAct == Act::bf16;
-  auto& memory = *reinterpret_cast<StepMemory*>(shared);
+  using Stream = typename Streams<kKernels>::template Stream<Format, batch_of(kTokenTiles)>;
+  auto& memory = *reinterpret_cast<StepMemory<kKernels>*>(shared);
   const int matrices = a.layers * kMatrixKinds;
   fill_tables<Format>(a.shapes, kMatrixKinds, a.weights, matrices, memory.stream);
   __syncthreads();
-  WeightStream<Format, batch_of(kTokenTiles)> stream(kMatrixKinds, matrices, memory.stream);
+  Stream stream(kMatrixKinds, matrices, memory.stream);
   fill_memory(a, memory);
   __syncthreads();
   unsigned expected = 0;
@@ -156,13 +160,14 @@ __global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant
   }
 }
 
-template <class Format, int kTokenTiles>
-__global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant__ HeadArgs a) {
+template <Kernels kKernels, class Format, int kTokenTiles>
+__device__ __forceinline__ void run_head(const HeadArgs& a) {
   extern __shared__ __align__(128) uint8_t shared[];
-  auto& memory = *reinterpret_cast<StepMemory*>(shared);
+  using Stream = typename Streams<kKernels>::template Stream<Format, batch_of(kTokenTiles)>;
+  auto& memory = *reinterpret_cast<StepMemory<kKernels>*>(shared);
   fill_tables<Format>(&a.shape, 1, &a.weights, 1, memory.stream);
   __syncthreads();
-  WeightStream<Format, batch_of(kTokenTiles)> stream(1, 1, memory.stream);
+  Stream stream(1, 1, memory.stream);
   Inputs inputs{reinterpret_cast<const uint8_t*>(a.normed), a.scales};
   if constexpr (Format::kAct == Act::s8) {
     unsigned expected = 0;
@@ -180,15 +185,25 @@ __global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant
       });
 }
 
+template <Kernels kKernels, class Format, int kTokenTiles>
+__global__ void __launch_bounds__(kThreads, 1) step_kernel(const __grid_constant__ StepArgs a) {
+  if constexpr (compiled_here<kKernels>()) run_layers<kKernels, Format, kTokenTiles>(a);
+}
+
+template <Kernels kKernels, class Format, int kTokenTiles>
+__global__ void __launch_bounds__(kThreads, 1) head_kernel(const __grid_constant__ HeadArgs a) {
+  if constexpr (compiled_here<kKernels>()) run_head<kKernels, Format, kTokenTiles>(a);
+}
+
 template <class Args>
-int launch(void (*kernel)(Args), const Args& args, int blocks, void* stream) {
-  cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(StepMemory));
+int launch(void (*kernel)(Args), std::size_t shared, const Args& args, int blocks, void* stream) {
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(shared));
   if (error != cudaSuccess) return error;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = sizeof(StepMemory);
+  config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(stream);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeCooperative;
@@ -199,16 +214,18 @@ int launch(void (*kernel)(Args), const Args& args, int blocks, void* stream) {
   return error != cudaSuccess ? error : cudaGetLastError();
 }
 
-template <class Format>
+template <Kernels kKernels, class Format>
 int launch_narrow_step(const StepArgs& args, int blocks, void* stream) {
-  return launch(args.rows <= 8 ? step_kernel<Format, 1> : step_kernel<Format, 2>, args, blocks,
-                stream);
+  return launch(
+      args.rows <= 8 ? step_kernel<kKernels, Format, 1> : step_kernel<kKernels, Format, 2>,
+      sizeof(StepMemory<kKernels>), args, blocks, stream);
 }
 
-template <class Format>
+template <Kernels kKernels, class Format>
 int launch_narrow_head(const HeadArgs& args, int blocks, void* stream) {
-  return launch(args.rows <= 8 ? head_kernel<Format, 1> : head_kernel<Format, 2>, args, blocks,
-                stream);
+  return launch(
+      args.rows <= 8 ? head_kernel<kKernels, Format, 1> : head_kernel<kKernels, Format, 2>,
+      sizeof(StepMemory<kKernels>), args, blocks, stream);
 }
 
 }  // namespace specquant::cuda

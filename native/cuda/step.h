@@ -120,6 +120,19 @@ enum class WeightFormat {
   affine8
 };
 
+// Which kernels a GPU runs: of compute capability 9.0 those that need bulk copies, otherwise those
+// of 8.0, which only have narrow passes.
+enum class Kernels { sm_80, sm_90 };
+
+constexpr Kernels kernels_of(int architecture) {
+  return architecture >= 90 ? Kernels::sm_90 : Kernels::sm_80;
+}
+
+// The most rows of one pass.
+constexpr int pass_rows(Kernels kernels) {
+  return kernels == Kernels::sm_90 ? kPassRows : kNarrowRows;
+}
+
 // Launches on `stream`; the return value is CUDA's.
 using StepLaunch = int (*)(const StepArgs& args, int blocks, void* stream);
 using HeadLaunch = int (*)(const HeadArgs& args, int blocks, void* stream);
@@ -129,17 +142,17 @@ struct Launchers {
 };
 
 // By weight format and activations (`integers`: 8- or 4-bit).
-Launchers launchers_f16();
-Launchers launchers_bf16();
-Launchers launchers_affine4_g32_f16();
-Launchers launchers_affine4_g128_f16();
-Launchers launchers_affine4_g32_s8();
-Launchers launchers_affine4_g128_s8();
-Launchers launchers_affine4z_g32_f16();
-Launchers launchers_affine4z_g128_f16();
-Launchers launchers_affine4z_g32_s8();
-Launchers launchers_affine4z_g128_s8();
-Launchers launchers_affine8_f16();  // head only
-Launchers launchers_affine8_s8();
+Launchers launchers_f16(Kernels kernels);
+Launchers launchers_bf16(Kernels kernels);
+Launchers launchers_affine4_g32_f16(Kernels kernels);
+Launchers launchers_affine4_g128_f16(Kernels kernels);
+Launchers launchers_affine4_g32_s8(Kernels kernels);
+Launchers launchers_affine4_g128_s8(Kernels kernels);
+Launchers launchers_affine4z_g32_f16(Kernels kernels);
+Launchers launchers_affine4z_g128_f16(Kernels kernels);
+Launchers launchers_affine4z_g32_s8(Kernels kernels);
+Launchers launchers_affine4z_g128_s8(Kernels kernels);
+Launchers launchers_affine8_f16(Kernels kernels);  // head only
+Launchers launchers_affine8_s8(Kernels kernels);
 
 }  // namespace specquant::cuda

@@ -1,5 +1,7 @@
 #include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
-Launchers launchers_affine4_g128_s8() { return launchers<Affine4S8<128, Offset::value>>(); }
+Launchers launchers_affine4_g128_s8(Kernels kernels) {
+  return launchers<Affine4S8<128, Offset::value>>(kernels);
+}
 }  // namespace specquant::cuda

@@ -1,5 +1,7 @@
 #include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
-Launchers launchers_affine4z_g128_s8() { return launchers<Affine4S8<128, Offset::zero_point>>(); }
+Launchers launchers_affine4z_g128_s8(Kernels kernels) {
+  return launchers<Affine4S8<128, Offset::zero_point>>(kernels);
+}
 }  // namespace specquant::cuda

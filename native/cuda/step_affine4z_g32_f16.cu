@@ -1,5 +1,7 @@
 #include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
-Launchers launchers_affine4z_g32_f16() { return launchers<Affine4F16<32, Offset::zero_point>>(); }
+Launchers launchers_affine4z_g32_f16(Kernels kernels) {
+  return launchers<Affine4F16<32, Offset::zero_point>>(kernels);
+}
 }  // namespace specquant::cuda

@@ -1,5 +1,5 @@
 #include "cuda/launchers.cuh"
 
 namespace specquant::cuda {
-Launchers launchers_f16() { return launchers<Float16<Act::f16>>(); }
+Launchers launchers_f16(Kernels kernels) { return launchers<Float16<Act::f16>>(kernels); }
 }  // namespace specquant::cuda

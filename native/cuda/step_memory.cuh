@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/multiply.cuh"
+#include "cuda/prefetched_stream.cuh"
 
 namespace specquant::cuda {
 
@@ -16,8 +17,25 @@ struct AttentionMemory {
   int32_t tail[64];  // cache entries behind the prefix that a row of a tree sees
 };
 
+// How weights come to the warps.
+template <Kernels kKernels>
+struct Streams;
+template <>
+struct Streams<Kernels::sm_80> {
+  using Memory = PrefetchMemory;
+  template <class Format, int kBatch>
+  using Stream = PrefetchedStream<Format, kBatch>;
+};
+template <>
+struct Streams<Kernels::sm_90> {
+  using Memory = StreamMemory;
+  template <class Format, int kBatch>
+  using Stream = WeightStream<Format, kBatch>;
+};
+
+template <Kernels kKernels>
 struct StepMemory {
-  StreamMemory stream;
+  typename Streams<kKernels>::Memory stream;
   union {
     Partials<1> partials;
     AttentionMemory attention;
@@ -31,10 +49,11 @@ struct StepMemory {
   float residual[kResidualTiles][kNarrowRows][kTileRows];  // of the tiles that the block owns
 };
 static_assert(sizeof(Partials<1>) == sizeof(Partials<2>));
-static_assert(sizeof(StepMemory) <= 227 * 1024);
+static_assert(sizeof(StepMemory<Kernels::sm_90>) <= 227 * 1024);
+static_assert(sizeof(StepMemory<Kernels::sm_80>) <= 99 * 1024);  // of 8.6 and 8.9; 8.0 has more
 
-template <int kTokenTiles>
-__device__ __forceinline__ Partials<kTokenTiles>& partials_of(StepMemory& memory) {
+template <int kTokenTiles, class Memory>
+__device__ __forceinline__ Partials<kTokenTiles>& partials_of(Memory& memory) {
   return reinterpret_cast<Partials<kTokenTiles>&>(memory.partials);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cuda/architectures.cuh"
 #include "cuda/attention.cuh"
 #include "cuda/epilogues.cuh"
 #include "cuda/quantize.cuh"
@@ -109,8 +110,7 @@ __device__ __forceinline__ void finish_gate_up(const StepArgs& a, SumsAt sums_at
 }
 
 template <class Format, int kTokenTiles>
-__global__ void __launch_bounds__(kWideThreads, 1)
-    wide_layer_kernel(const __grid_constant__ StepArgs a, int layer, MatrixKind kind) {
+__device__ __forceinline__ void run_wide_layer(const StepArgs& a, int layer, MatrixKind kind) {
   extern __shared__ __align__(128) uint8_t shared[];
   auto& memory = *reinterpret_cast<WideMemory<Format, kTokenTiles>*>(shared);
   multiply_wide<Format, kTokenTiles>(
@@ -137,8 +137,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
 }
 
 template <class Format, int kTokenTiles>
-__global__ void __launch_bounds__(kWideThreads, 1)
-    wide_head_kernel(const __grid_constant__ HeadArgs a) {
+__device__ __forceinline__ void run_wide_head(const HeadArgs& a) {
   extern __shared__ __align__(128) uint8_t shared[];
   auto& memory = *reinterpret_cast<WideMemory<Format, kTokenTiles>*>(shared);
   Inputs inputs{reinterpret_cast<const uint8_t*>(a.normed), a.scales};
@@ -149,10 +148,8 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       [&](auto sums_at, int tile, int t) { place_logits(a, sums_at(0), tile, t, memory.rms); });
 }
 
-// A template, so that each file of kernels has its own.
 template <class Format>
-__global__ void __launch_bounds__(kAttentionWarps * 32, 2)
-    wide_attention_kernel(const __grid_constant__ StepArgs a, int layer) {
+__device__ __forceinline__ void run_wide_attention(const StepArgs& a, int layer) {
   extern __shared__ __align__(128) uint8_t shared[];
   constexpr bool kBf16 = Format::kAct == Act::bf16;
   auto& memory = *reinterpret_cast<AttentionMemory*>(shared);
@@ -176,12 +173,35 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2)
   }
 }
 
+template <class Format, int kTokenTiles>
+__global__ void __launch_bounds__(kWideThreads, 1)
+    wide_layer_kernel(const __grid_constant__ StepArgs a, int layer, MatrixKind kind) {
+  if constexpr (compiled_here<Kernels::sm_90>()) {
+    run_wide_layer<Format, kTokenTiles>(a, layer, kind);
+  }
+}
+
+template <class Format, int kTokenTiles>
+__global__ void __launch_bounds__(kWideThreads, 1)
+    wide_head_kernel(const __grid_constant__ HeadArgs a) {
+  if constexpr (compiled_here<Kernels::sm_90>()) run_wide_head<Format, kTokenTiles>(a);
+}
+
+// A template, so that each file of kernels has its own.
+template <class Format>
+__global__ void __launch_bounds__(kAttentionWarps * 32, 2)
+    wide_attention_kernel(const __grid_constant__ StepArgs a, int layer) {
+  if constexpr (compiled_here<Kernels::sm_90>()) run_wide_attention<Format>(a, layer);
+}
+
 template <class Format>
 __global__ void wide_quantize_kernel(const uint16_t* from, int rows, int columns, bool four_bits,
                                      int8_t* codes, float* scales) {
-  let_next_kernel_start();
-  wait_for_kernel_before();
-  quantize(from, rows, columns, four_bits, codes, scales, wide_rows_of(rows));
+  if constexpr (compiled_here<Kernels::sm_90>()) {
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    quantize(from, rows, columns, four_bits, codes, scales, wide_rows_of(rows));
+  }
 }
 
 // Launches kernels on a stream, as dependents of one another, up to the first error.

@@ -26,7 +26,7 @@ def refusing(reason: str) -> str:
 
 NO_GPU = refusing("No GPU can be used.")
 OLD_DRIVER = "The NVIDIA driver serves CUDA 12.9, and this worker needs 13.0."
-OTHER_GPU = "This build has kernels for sm_90, and the GPU NVIDIA A100-SXM4-80GB is sm_80."
+OTHER_GPU = "This build has kernels for sm_80, sm_89, sm_90, and the GPU NVIDIA B200 is sm_100."
 
 
 def bad(way: str) -> str:
