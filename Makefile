@@ -10,6 +10,7 @@ JOBS := $(shell nproc)
 
 DEMO_MODEL := models/smollm2-135m-instruct.sqm
 WORKER := build/native/worker/specquant-worker
+CUDA_ARCHITECTURES ?= 80-real;89-real;90a-real
 CUDA_TESTS := cuda_support_test cuda_test cuda_invariance_test cuda_head_test cuda_drafters_test int4_test
 NATIVE_SOURCES := $(shell find native -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name 'CMakeLists.txt')
 ENVIRONMENT := $(VENV)/.installed
@@ -38,16 +39,18 @@ $(WORKER): $(NATIVE_SOURCES)
 	cmake --build build/native -j $(JOBS) --target specquant-worker
 	@touch $@
 
-native-cuda: ## The native worker with --device cuda (needs nvcc; sm_90)
+native-cuda: ## The native worker with --device cuda (needs nvcc; sm_80, sm_89 and sm_90)
 	@command -v nvcc > /dev/null || { echo "nvcc is not on the PATH. Install CUDA 13 or newer, or put its bin folder on the PATH."; exit 1; }
 	@tools/system-packages.sh build
-	cmake -S native -B build/native-cuda -G Ninja -DSPECQUANT_CUDA=ON -DSPECQUANT_TESTS=OFF > /dev/null
+	cmake -S native -B build/native-cuda -G Ninja -DSPECQUANT_CUDA=ON -DSPECQUANT_TESTS=OFF \
+	  "-DSPECQUANT_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)" > /dev/null
 	cmake --build build/native-cuda -j $(JOBS) --target specquant-worker cuda_bench cuda_round_bench
 
 test-cuda: ## The tests of the CUDA engine (skipped, with the reason, without a GPU)
 	@tools/system-packages.sh build
 	@tools/system-packages.sh test
-	cmake -S native -B build/native-cuda -G Ninja -DSPECQUANT_CUDA=ON -DSPECQUANT_TESTS=ON > /dev/null
+	cmake -S native -B build/native-cuda -G Ninja -DSPECQUANT_CUDA=ON -DSPECQUANT_TESTS=ON \
+	  "-DSPECQUANT_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)" > /dev/null
 	cmake --build build/native-cuda -j $(JOBS) --target specquant-worker $(CUDA_TESTS)
 	ctest --test-dir build/native-cuda -R '^(cuda|int4)_' --output-on-failure
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 
 #include "tests/cuda_models.h"
 #include "tests/cuda_parts.h"
@@ -183,6 +184,18 @@ TEST_CASE("layers with and without zero points in one model are refused but as 1
                "affine4z), but tensor 'layers.1.o' is stored as affine4z.");
   }
   CHECK(errors(random, Precision::bf16, {})[20] < 1.5e-2);
+}
+
+TEST_CASE("the proof names the architecture that the kernels were compiled for") {
+  NEEDS_GPU();
+  const RandomModel random(narrow_spec());
+  const Precision precisions[] = {Precision::w4a4};
+  const Proof proof = build(random, precisions)->proof(Precision::w4a4);
+  const int compiled = describe_device().compiled;
+  for (const std::string& kernel : proof.kernels) {
+    CHECK(kernel.ends_with(", sm_" + std::to_string(compiled)));
+  }
+  CHECK((proof.compute_dtype.find("sm_90 has none") != std::string::npos) == (compiled >= 90));
 }
 
 TEST_CASE("bad requests are refused") {
