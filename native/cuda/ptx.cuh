@@ -75,6 +75,19 @@ __device__ __forceinline__ uint32_t and_xor(uint32_t a, uint32_t mask, uint32_t 
   return result;
 }
 
+// True for one lane of the warp; unlike a comparison of lanes it tells the compiler so.
+__device__ __forceinline__ bool elected() {
+  uint32_t chosen;
+  asm volatile(
+      "{\n"
+      ".reg .pred chosen;\n"
+      "elect.sync _|chosen, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, chosen;\n"
+      "}"
+      : "=r"(chosen));
+  return chosen != 0;
+}
+
 // A barrier in shared memory on which a bulk copy reports its bytes.
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals = 1) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

@@ -12,11 +12,13 @@ namespace specquant::cuda {
 
 constexpr int kGroupWarps = 4;
 
-// Where B lies: octets (activations.cuh) of 8 rows are 128 bytes, the next octet kRows rows behind.
+// Where B lies, `offset` bytes (a multiple of 16) behind an address in shared memory: octets
+// (activations.cuh) of 8 rows are 128 bytes, the next octet kRows rows behind.
 template <int kRows>
-__device__ __forceinline__ uint64_t operand_at(uint32_t shared) {
-  constexpr uint64_t kNextOctet = kRows, kNextRows = 8;  // in 16 bytes
-  return (shared & 0x3ffffU) >> 4 | kNextOctet << 16 | kNextRows << 32;
+__device__ __forceinline__ uint64_t operand_at(uint32_t shared, uint32_t offset) {
+  constexpr uint32_t kNextOctet = kRows, kNextRows = 8;  // in 16 bytes
+  const uint32_t first = (shared & 0x3ffffU) >> 4 | kNextOctet << 16;
+  return uint64_t{kNextRows} << 32 | (first + offset / 16);
 }
 
 // Changes how many registers each thread of the warpgroup has, at the cost or for the good of

@@ -10,7 +10,9 @@
 #include "cuda/attention.cuh"
 #include "cuda/epilogues.cuh"
 #include "cuda/quantize.cuh"
+#include "cuda/wide_cache.cuh"
 #include "cuda/wide_multiply.cuh"
+#include "cuda/wide_rms.cuh"
 
 namespace specquant::cuda {
 
@@ -118,7 +120,7 @@ __device__ __forceinline__ void run_wide_layer(const StepArgs& a, int layer, Mat
       a.rows, a.exchange, memory,
       [&] {
         if (kind == kQkv || kind == kGateUp) {
-          inverse_rms<kWideWarps, 4>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms);
+          wide_inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, memory.rms);
         }
       },
       tiles_together<Format>(kind),
@@ -144,7 +146,7 @@ __device__ __forceinline__ void run_wide_head(const HeadArgs& a) {
   if constexpr (Format::kAct == Act::s8) inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
   multiply_wide<Format, kTokenTiles>(
       a.shape, a.weights, inputs, a.rows, a.exchange, memory,
-      [&] { inverse_rms<kWideWarps, 4>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms); }, 1,
+      [&] { wide_inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, memory.rms); }, 1,
       [&](auto sums_at, int tile, int t) { place_logits(a, sums_at(0), tile, t, memory.rms); });
 }
 
@@ -165,6 +167,7 @@ __device__ __forceinline__ void run_wide_attention(const StepArgs& a, int layer)
   };
   const int unit = static_cast<int>(blockIdx.x);
   let_next_kernel_start();
+  ask_for_entries(a, layer, unit);
   wait_for_kernel_before();
   if (a.head_dim == 128) {
     attend<128, kAttentionWarps>(a, layer, unit, kBf16, a.row, a.group, memory, put);

@@ -2,8 +2,10 @@
 // warps have a tile each: the sums of Format::multiply (formats.cuh), in the same order.
 //
 // `multiply` takes the warp's stage in shared memory; behind it stage and activations have been
-// read. `prepare` derives from a stage's activations the `Constants` that products need, for
-// kTiles token tiles from `first` on.
+// read. While its last products run it calls next(), which waits for the stage that follows (or
+// gives the last once more), and takes ahead of it what `begin` takes of the first. `prepare`
+// derives from a stage's activations the `Constants` that products need; by a warp. Of
+// kTokenTilesInRegisters token tiles a thread has room for a tile's sums over all stages.
 #pragma once
 
 #include "cuda/wide_formats_affine4.cuh"
@@ -12,37 +14,60 @@ namespace specquant::cuda {
 
 template <Act kType>
 struct WideFormat<Float16<kType>> {
+  static constexpr int kTokenTilesInRegisters = 8;
   using Format = Float16<kType>;
   struct Constants {};
   template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const StageInput<Format, kTokenTiles>& input,
-                                                  float (&total)[kTokenTiles][4]) {
+  struct Ahead {
+    uint4 upper[2], lower[2];
+  };
+  template <int kTokenTiles>
+  static __device__ __forceinline__ void begin(const WideStage<Format, kTokenTiles>& stage,
+                                               int lane, Ahead<kTokenTiles>& ahead) {
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const uint8_t* from = stage + block * 1024 + lane * 16;
-      const uint4 upper = *reinterpret_cast<const uint4*>(from);
-      const uint4 lower = *reinterpret_cast<const uint4*>(from + 512);
-      warpgroup_begin();
-      warpgroup_mma<kType>(total, upper.x, lower.x, upper.y, lower.y, input.operand(block));
-      warpgroup_mma<kType>(total, upper.z, lower.z, upper.w, lower.w, input.operand(block, 1));
-      warpgroup_commit();
+      const uint8_t* from = stage.weights + block * 1024 + lane * 16;
+      ahead.upper[block] = *reinterpret_cast<const uint4*>(from);
+      ahead.lower[block] = *reinterpret_cast<const uint4*>(from + 512);
     }
-    warpgroup_wait<0>(total);
+  }
+
+  template <int kTokenTiles, class Next>
+  static __device__ __forceinline__ void multiply(const WideStage<Format, kTokenTiles>& stage,
+                                                  int lane, Ahead<kTokenTiles>& ahead,
+                                                  float (&total)[kTokenTiles][4], Next next) {
+    warpgroup_begin();
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      const uint4 &upper = ahead.upper[block], &lower = ahead.lower[block];
+      warpgroup_mma<kType>(total, upper.x, lower.x, upper.y, lower.y, stage.input->operand(block));
+      warpgroup_mma<kType>(total, upper.z, lower.z, upper.w, lower.w,
+                           stage.input->operand(block, 1));
+    }
+    warpgroup_commit();
+    const WideStage<Format, kTokenTiles> following = next();
+    warpgroup_wait<0>(total);  // the registers of weights are free
+    begin(following, lane, ahead);
   }
 };
 
 template <>
 struct WideFormat<Affine8S8> {
+  static constexpr int kTokenTilesInRegisters = 4;
+  using Format = Affine8S8;
   struct Constants {};
   template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const StageInput<Affine8S8, kTokenTiles>& input,
-                                                  float (&total)[kTokenTiles][4]) {
+  struct Ahead {};
+  template <int kTokenTiles, class Next>
+  static __device__ __forceinline__ void multiply(const WideStage<Format, kTokenTiles>& stage,
+                                                  int lane, Ahead<kTokenTiles>&,
+                                                  float (&total)[kTokenTiles][4], Next next) {
+    const auto& input = *stage.input;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const uint4 a = *reinterpret_cast<const uint4*>(stage + block * 512 + lane * 16);
-      const auto* weight_scales = reinterpret_cast<const __half*>(stage + 2048 + block * 32);
+      const uint4 a = *reinterpret_cast<const uint4*>(stage.weights + block * 512 + lane * 16);
+      const auto* weight_scales =
+          reinterpret_cast<const __half*>(stage.weights + 2048 + block * 32);
       const float r0 = __half2float(weight_scales[lane / 4]);
       const float r1 = __half2float(weight_scales[lane / 4 + 8]);
 #pragma unroll
@@ -51,6 +76,7 @@ struct WideFormat<Affine8S8> {
         warpgroup_begin();
         warpgroup_mma_bytes<false>(sum, a, input.operand(block, 0, first));
         warpgroup_commit();
+        if (block == 3 && first + 4 == kTokenTiles) next();
         warpgroup_wait<0>(sum);
 #pragma unroll
         for (int t = 0; t < 4; ++t) {
@@ -68,30 +94,32 @@ struct WideFormat<Affine8S8> {
 
 template <>
 struct WideFormat<Affine8F16> {
+  static constexpr int kTokenTilesInRegisters = 4;
+  using Format = Affine8F16;
   using Constants = Affine8F16::Constants;
-  template <int kTiles, class Input>
-  static __device__ __forceinline__ void prepare(Input& input, int first, int lane) {
+  template <int kTokenTiles>
+  struct Ahead {};
+  template <class Input>
+  static __device__ __forceinline__ void prepare(Input& input, int lane) {
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      float sum[kTiles][4] = {};
-      sums_of_columns<1>(input, block, first, lane, sum);
-      if (lane >= 4) continue;
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        input.constants[first + t].start[block][lane] =
-            make_float2(-1152.0F * (sum[t][0] + sum[t][2]), -1152.0F * (sum[t][1] + sum[t][3]));
-      }
+      const auto put = [&](int t, int r, float first, float second) {
+        reinterpret_cast<float*>(input.constants[t].start[block])[r] = -1152.0F * (first + second);
+      };
+      sums_of_columns<1>(input, block, lane, put);
     }
   }
 
-  template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const StageInput<Affine8F16, kTokenTiles>& input,
-                                                  float (&total)[kTokenTiles][4]) {
+  template <int kTokenTiles, class Next>
+  static __device__ __forceinline__ void multiply(const WideStage<Format, kTokenTiles>& stage,
+                                                  int lane, Ahead<kTokenTiles>&,
+                                                  float (&total)[kTokenTiles][4], Next next) {
+    const auto& input = *stage.input;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const uint4 w = *reinterpret_cast<const uint4*>(stage + block * 512 + lane * 16);
-      const auto* weight_scales = reinterpret_cast<const __half*>(stage + 2048 + block * 32);
+      const uint4 w = *reinterpret_cast<const uint4*>(stage.weights + block * 512 + lane * 16);
+      const auto* weight_scales =
+          reinterpret_cast<const __half*>(stage.weights + 2048 + block * 32);
       const float r0 = __half2float(weight_scales[lane / 4]);
       const float r1 = __half2float(weight_scales[lane / 4 + 8]);
       uint32_t upper[4], lower[4];
@@ -108,6 +136,7 @@ struct WideFormat<Affine8F16> {
       warpgroup_mma<Act::f16>(sum, upper[0], lower[0], upper[1], lower[1], input.operand(block));
       warpgroup_mma<Act::f16>(sum, upper[2], lower[2], upper[3], lower[3], input.operand(block, 1));
       warpgroup_commit();
+      if (block == 3) next();
       warpgroup_wait<0>(sum);
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {

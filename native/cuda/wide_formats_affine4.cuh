@@ -7,56 +7,94 @@ namespace specquant::cuda {
 
 template <int kGroup, Offset kOffset>
 struct WideFormat<Affine4F16<kGroup, kOffset>> {
+  static constexpr int kTokenTilesInRegisters = 4;
   using Format = Affine4F16<kGroup, kOffset>;
   using Constants = typename Format::Constants;
-  template <int kTiles, class Input>
-  static __device__ __forceinline__ void prepare(Input& input, int first, int lane) {
+  template <class Input>
+  static __device__ __forceinline__ void prepare(Input& input, int lane) {
 #pragma unroll
     for (int g = 0; g < Format::kGroups; ++g) {
-      float sum[kTiles][4] = {};
-      sums_of_columns<kGroup / 32>(input, g * kGroup / 32, first, lane, sum);
-      if (lane >= 4) continue;
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        input.constants[first + t].sums[g][lane] =
-            Format::constants_of(make_float4(sum[t][0], sum[t][1], sum[t][2], sum[t][3]));
-      }
+      const auto put = [&](int t, int r, float first, float second) {
+        const float4 c = Format::constants_of(make_float4(first, 0.0F, second, 0.0F));
+        auto* to = reinterpret_cast<float*>(&input.constants[t].sums[g][r / 2]) + r % 2;
+        to[0] = c.x;
+        to[2] = c.z;
+      };
+      sums_of_columns<kGroup / 32>(input, g * kGroup / 32, lane, put);
     }
   }
 
+  // What is there of a stage before its products begin: its weights, those of the first block also
+  // as f16, of rows l/4 and l/4 + 8, and the sums at which they begin.
+  struct Block {
+    uint32_t upper[4], lower[4];
+  };
   template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const StageInput<Format, kTokenTiles>& input,
-                                                  float (&total)[kTokenTiles][4]) {
+  struct Ahead {
+    Block first;
+    uint4 pieces[2];
     float sum[kTokenTiles][4];
-    uint4 pieces;
+  };
+  static __device__ __forceinline__ void read(const uint8_t* stage, int lane, uint4 (&pieces)[2]) {
+    pieces[0] = *reinterpret_cast<const uint4*>(stage + lane * 16);
+    pieces[1] = *reinterpret_cast<const uint4*>(stage + 512 + lane * 16);
+  }
+  static __device__ __forceinline__ Block unpack(const uint4 (&pieces)[2], int block) {
+    const uint4& p = pieces[block / 2];
+    Block result;
+    Format::unpack(block % 2 == 0 ? p.x : p.z, result.upper);
+    Format::unpack(block % 2 == 0 ? p.y : p.w, result.lower);
+    return result;
+  }
+  template <int kTokenTiles>
+  static __device__ __forceinline__ void start_sums(const StageInput<Format, kTokenTiles>& input,
+                                                    int group, int lane,
+                                                    float (&sum)[kTokenTiles][4]) {
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t) {
+      const float2 s = *reinterpret_cast<const float2*>(&input.constants[t].sums[group][lane % 4]);
+      sum[t][0] = sum[t][2] = s.x;
+      sum[t][1] = sum[t][3] = s.y;
+    }
+  }
+  template <int kTokenTiles>
+  static __device__ __forceinline__ void begin(const WideStage<Format, kTokenTiles>& stage,
+                                               int lane, Ahead<kTokenTiles>& ahead) {
+    read(stage.weights, lane, ahead.pieces);
+    ahead.first = unpack(ahead.pieces, 0);
+    start_sums(*stage.input, 0, lane, ahead.sum);
+  }
+
+  template <int kTokenTiles, class Next>
+  static __device__ __forceinline__ void multiply(const WideStage<Format, kTokenTiles>& stage,
+                                                  int lane, Ahead<kTokenTiles>& ahead,
+                                                  float (&total)[kTokenTiles][4], Next next) {
+    const auto& input = *stage.input;
+    WideStage<Format, kTokenTiles> following = stage;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const int group = block * 32 / kGroup;
-      if (block * 32 % kGroup == 0) {
-#pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          const float2 s =
-              *reinterpret_cast<const float2*>(&input.constants[t].sums[group][lane % 4]);
-          sum[t][0] = sum[t][2] = s.x;
-          sum[t][1] = sum[t][3] = s.y;
-        }
-      }
-      uint32_t upper[4], lower[4];
-      const uint2 w = words_of_block(stage, lane, block, pieces);
-      Format::unpack(w.x, upper);
-      Format::unpack(w.y, lower);
+      const Block w = block == 0 ? ahead.first : unpack(ahead.pieces, block);
       warpgroup_begin();
-      warpgroup_mma<Act::f16>(sum, upper[0], lower[0], upper[1], lower[1], input.operand(block));
-      warpgroup_mma<Act::f16>(sum, upper[2], lower[2], upper[3], lower[3], input.operand(block, 1));
+      warpgroup_mma<Act::f16>(ahead.sum, w.upper[0], w.lower[0], w.upper[1], w.lower[1],
+                              input.operand(block));
+      warpgroup_mma<Act::f16>(ahead.sum, w.upper[2], w.lower[2], w.upper[3], w.lower[3],
+                              input.operand(block, 1));
       warpgroup_commit();
       if ((block + 1) * 32 % kGroup != 0) {
-        warpgroup_wait<1>(sum);  // the registers of weights before these are free
+        warpgroup_wait<1>(ahead.sum);  // the registers of weights before these are free
         continue;
       }
-      warpgroup_wait<0>(sum);
-      add_group<kOffset>(stage + 1024 + group * 64, lane, group, sum, input.constants, total);
+      if (block == 3) {
+        following = next();
+        read(following.weights, lane, ahead.pieces);
+      }
+      const int group = block * 32 / kGroup;
+      warpgroup_wait<0>(ahead.sum);
+      add_group<kOffset>(stage.weights + 1024 + group * 64, lane, group, ahead.sum, input.constants,
+                         total);
+      start_sums(*following.input, block == 3 ? 0 : group + 1, lane, ahead.sum);
     }
+    ahead.first = unpack(ahead.pieces, 0);
   }
 };
 
@@ -64,6 +102,7 @@ struct WideFormat<Affine4F16<kGroup, kOffset>> {
 // before become floats.
 template <int kGroup, Offset kOffset>
 struct WideFormat<Affine4S8<kGroup, kOffset>> {
+  static constexpr int kTokenTilesInRegisters = 0;
   using Format = Affine4S8<kGroup, kOffset>;
   struct Constants {
     float2 sums[Format::kGroups][4];  // of two tokens: Σ x
@@ -71,31 +110,40 @@ struct WideFormat<Affine4S8<kGroup, kOffset>> {
       return sums[group][pair];
     }
   };
-  template <int kTiles, class Input>
-  static __device__ __forceinline__ void prepare(Input& input, int first, int lane) {
+  template <class Input>
+  static __device__ __forceinline__ void prepare(Input& input, int lane) {
+#pragma unroll 1
+    for (int token = lane; token < Input::kRows; token += 32) {
+      float s[4];
 #pragma unroll
-    for (int t = first; t < first + kTiles; ++t) {
-      float2 s[4];
+      for (int b = 0; b < 4; ++b) {
+        int sum = 0;
 #pragma unroll
-      for (int b = 0; b < 4; b += 2) {  // octets of two blocks follow one another
-        const uint4 x = input.values(b, t, lane);
-        s[b] = code_sums(make_uint2(x.x, x.y), input.scale(b, t, lane));
-        s[b + 1] = code_sums(make_uint2(x.z, x.w), input.scale(b + 1, t, lane));
+        for (int half = 0; half < 2; ++half) {
+          const uint4 x = input.codes(b, half, token);
+          for (const uint32_t four : {x.x, x.y, x.z, x.w}) {
+            sum = __dp4a(static_cast<int>(four), 0x01010101, sum);
+          }
+        }
+        s[b] = input.scales[b][token] * static_cast<float>(sum);
       }
-      if constexpr (Format::kGroups == 1) {
-        s[0] = make_float2((s[0].x + s[1].x) + (s[2].x + s[3].x),
-                           (s[0].y + s[1].y) + (s[2].y + s[3].y));
-      }
-      if (lane >= 4) continue;
+      if constexpr (Format::kGroups == 1) s[0] = (s[0] + s[1]) + (s[2] + s[3]);
 #pragma unroll
-      for (int g = 0; g < Format::kGroups; ++g) input.constants[t].sums[g][lane] = s[g];
+      for (int g = 0; g < Format::kGroups; ++g) {
+        auto* to = reinterpret_cast<float*>(&input.constants[token / 8].sums[g][token % 8 / 2]);
+        to[token % 2] = s[g];
+      }
     }
   }
 
   template <int kTokenTiles>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane,
-                                                  const StageInput<Format, kTokenTiles>& input,
-                                                  float (&total)[kTokenTiles][4]) {
+  struct Ahead {};
+
+  template <int kTokenTiles, class Next>
+  static __device__ __forceinline__ void multiply(const WideStage<Format, kTokenTiles>& stage,
+                                                  int lane, Ahead<kTokenTiles>&,
+                                                  float (&total)[kTokenTiles][4], Next next) {
+    const auto& input = *stage.input;
 #pragma unroll
     for (int first = 0; first < kTokenTiles; first += 4) {
       int32_t sum[2][4][4];
@@ -104,7 +152,7 @@ struct WideFormat<Affine4S8<kGroup, kOffset>> {
 #pragma unroll
       for (int block = -1; block < 4; ++block) {
         if (block < 3) {
-          const uint2 w = words_of_block(stage, lane, block + 1, pieces);
+          const uint2 w = words_of_block(stage.weights, lane, block + 1, pieces);
           const uint4 a = make_uint4(w.x & 0x0f0f0f0fU, w.y & 0x0f0f0f0fU, w.x >> 4 & 0x0f0f0f0fU,
                                      w.y >> 4 & 0x0f0f0f0fU);
           warpgroup_begin();
@@ -129,10 +177,11 @@ struct WideFormat<Affine4S8<kGroup, kOffset>> {
         }
         if ((block + 1) * 32 % kGroup != 0) continue;
         const int group = block * 32 / kGroup;
-        add_group<kOffset>(stage + 1024 + group * 64, lane, group, part, input.constants + first,
-                           reinterpret_cast<float(&)[4][4]>(total[first]));
+        add_group<kOffset>(stage.weights + 1024 + group * 64, lane, group, part,
+                           input.constants + first, reinterpret_cast<float(&)[4][4]>(total[first]));
       }
     }
+    next();
   }
 };
 

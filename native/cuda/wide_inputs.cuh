@@ -27,12 +27,17 @@ struct StageInput {
 
   // Where a product with 16 columns of 16 bits, or 32 of bytes, finds them.
   __device__ __forceinline__ uint64_t operand(int block, int half = 0, int token_tile = 0) const {
-    return operand_at<kRows>(shared_address(octets[block]) + half * kRows * 32 + token_tile * 128);
+    return operand_at<kRows>(shared_address(octets),
+                             block * kRows * kRowBytes + half * kRows * 32 + token_tile * 128);
   }
-  // Of token tile t, in the lanes' order.
-  __device__ __forceinline__ uint4 values(int block, int t, int lane) const {
-    return load_matrices(shared_address(octets[block]) + lane / 8 * kRows * 16 +
-                         (t * 8 + lane % 8) * 16);
+  // Two octets of 16 tokens, as the left operand of a product (ptx.cuh).
+  __device__ __forceinline__ uint4 tokens(int block, int half, int first, int lane) const {
+    return load_matrices(shared_address(octets[block]) +
+                         ((half * 2 + lane / 16) * kRows + first + lane % 16) * 16);
+  }
+  // The codes of a token, in any order.
+  __device__ __forceinline__ uint4 codes(int block, int half, int token) const {
+    return reinterpret_cast<const uint4*>(octets[block])[half * kRows + token];
   }
   // Of the lane's two tokens of token tile t.
   __device__ __forceinline__ float2 scale(int block, int t, int lane) const {
@@ -40,21 +45,39 @@ struct StageInput {
   }
 };
 
-// column_sums of activations.cuh over kBlocks blocks, of kTiles token tiles side by side.
-template <int kBlocks, int kTiles, class Input>
-__device__ __forceinline__ void sums_of_columns(const Input& input, int first_block, int first,
-                                                int lane, float (&sum)[kTiles][4]) {
-  uint32_t ones, zero;  // where the compiler cannot make them anew for each product
-  asm volatile("mov.b32 %0, 0x3c003c00; mov.b32 %1, 0;" : "=r"(ones), "=r"(zero));
+// What a warp multiplies: its tile's part of a stage, in shared memory, with the stage's
+// activations.
+template <class Format, int kTokenTiles>
+struct WideStage {
+  const uint8_t* weights;
+  const StageInput<Format, kTokenTiles>* input;
+};
+
+// column_sums of activations.cuh over kBlocks blocks, of all tokens: put(t, r, first, second)
+// gets those of columns 0..3 and of columns 4..7 of each eight, for row r of token tile t. Tokens
+// are the rows of the product here, so that it takes half as many, which wait for the tensor cores
+// that warpgroups keep busy.
+template <int kBlocks, class Input, class Put>
+__device__ __forceinline__ void sums_of_columns(const Input& input, int first_block, int lane,
+                                                Put put) {
+  constexpr int kProducts = Input::kRows / 16;
+  constexpr uint32_t kOnes = 0x3c003c00U;
+  // Even columns of the other operand have ones in its first eight rows, odd ones in the last.
+  const uint32_t first = lane / 4 % 2 == 0 ? kOnes : 0, last = kOnes - first;
+  float sum[kProducts][4] = {};
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    uint4 x[kTiles];
+  for (int i = 0; i < kBlocks * 2; ++i) {
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) x[t] = input.values(first_block + b, first + t, lane);
+    for (int p = 0; p < kProducts; ++p) {
+      const uint4 x = input.tokens(first_block + i / 2, i % 2, p * 16, lane);
+      mma_f16(sum[p], x.x, x.y, x.z, x.w, first, last);
+    }
+  }
+  if (lane % 4 != 0) return;
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) mma_f16(sum[t], ones, zero, zero, ones, x[t].x, x[t].y);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) mma_f16(sum[t], ones, zero, zero, ones, x[t].z, x[t].w);
+  for (int p = 0; p < kProducts; ++p) {
+    put(2 * p, lane / 4, sum[p][0], sum[p][1]);
+    put(2 * p + 1, lane / 4, sum[p][2], sum[p][3]);
   }
 }
 

@@ -9,10 +9,12 @@
 
 namespace specquant::cuda {
 
-constexpr int kWideWarps = 16;  // that multiply
+constexpr int kWideWarps = 16;                  // that multiply
+constexpr int kBringWarp = kWideWarps;          // asks for weights and activations
+constexpr int kPrepareWarps = kGroupWarps - 1;  // those behind it: prepare activations
+constexpr int kWideThreads = (kWideWarps + kGroupWarps) * 32;
 constexpr int kProductThreads = kWideWarps * 32;
-constexpr int kWideThreads = kProductThreads + kGroupWarps * 32;  // with those that prepare
-// Of a thread: at the start, then of those that multiply and of those that help.
+// Of a thread: at the start, then of those that multiply and of the others.
 constexpr int kStartRegisters = 96, kProductRegisters = 112, kHelpRegisters = 32;
 static_assert(kProductThreads * kProductRegisters + kGroupWarps * 32 * kHelpRegisters <=
               kWideThreads * kStartRegisters);
@@ -22,9 +24,14 @@ template <class Format, int kTokenTiles>
 struct WideMemory {
   using Input = StageInput<Format, kTokenTiles>;
   static constexpr bool kPrepares = !std::is_empty_v<typename WideFormat<Format>::Constants>;
+  // A tile's sums over the slice are in registers, where there is room, and lie where weights were
+  // when all stages have been multiplied; otherwise they have memory of their own.
+  static constexpr bool kSumsInRegisters =
+      kTokenTiles <= WideFormat<Format>::kTokenTilesInRegisters;
+  static constexpr int kOwnSums = kSumsInRegisters ? 1 : kWideWarps;
+  using Sums = TileSums[kTokenTiles][32];
+  static constexpr int kSumBytes = kOwnSums * static_cast<int>(sizeof(Sums));
   static constexpr int kMostBytes = 226 * 1024, kInputBytes = 88 * 1024;
-  static constexpr int kSumBytes =
-      kWideWarps * kTokenTiles * static_cast<int>(sizeof(TileSums)) * 32;
   static constexpr int kInputs = std::min(6, kInputBytes / static_cast<int>(sizeof(Input)));
   static constexpr int kStages =
       std::min(8, (kMostBytes - kSumBytes - kInputs * static_cast<int>(sizeof(Input)) - 2048) /
@@ -32,11 +39,15 @@ struct WideMemory {
   static_assert(kInputs >= 4 && kStages >= 2);
 
   Input input[kInputs];
-  alignas(128) uint8_t weights[kWideWarps][kStages][Format::kStageBytes];
-  TileSums sums[kWideWarps][kTokenTiles][32];  // of the block's slice
-  float rms[kTokenTiles * 8];
-  uint64_t weights_here[kWideWarps][kStages];
-  uint64_t input_here[kInputs], input_prepared[kInputs], input_free[kInputs];
+  alignas(128) uint8_t weights[kStages][kWideWarps][Format::kStageBytes];
+  Sums own_sums[kOwnSums];
+  static_assert(sizeof weights >= sizeof(Sums) * kWideWarps);
+  __device__ __forceinline__ Sums& sums(int warp) {  // of the warp's tile
+    return kSumsInRegisters ? reinterpret_cast<Sums*>(weights)[warp] : own_sums[warp];
+  }
+  float rms[kPassRows];
+  uint64_t weights_here[kStages], input_here[kInputs];
+  uint64_t stage_prepared[kInputs], stage_free[kInputs];  // of weights and activations
 };
 static_assert(sizeof(WideMemory<Float16<Act::f16>, 8>) <= 227 * 1024);
 
