@@ -45,14 +45,22 @@ __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* 
                                                 int stride, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float weight[2] = {norm[lane / 4], norm[lane / 4 + 8]};
+  float old[2][2] = {};  // on their way together
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = t * 8 + lane % 4 * 2 + i;
+    if (token >= a.rows) continue;
+    old[i][0] = own[static_cast<size_t>(token) * stride + lane / 4];
+    old[i][1] = own[static_cast<size_t>(token) * stride + lane / 4 + 8];
+  }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int token = t * 8 + lane % 4 * 2 + i;
     float square = 0.0F;
     if (token < a.rows) {
       float* at = own + static_cast<size_t>(token) * stride + lane / 4;
-      const float first = at[0] + (i == 0 ? sums.x : sums.y);
-      const float second = at[8] + (i == 0 ? sums.z : sums.w);
+      const float first = old[i][0] + (i == 0 ? sums.x : sums.y);
+      const float second = old[i][1] + (i == 0 ? sums.z : sums.w);
       at[0] = first;
       at[8] = second;
       put(i, token, tile * kTileRows + lane / 4, to_16_bits(first * weight[0], bf16),

@@ -12,6 +12,7 @@
 #include "cuda/quantize.cuh"
 #include "cuda/wide_cache.cuh"
 #include "cuda/wide_multiply.cuh"
+#include "cuda/wide_qkv.cuh"
 #include "cuda/wide_rms.cuh"
 
 namespace specquant::cuda {
@@ -119,6 +120,8 @@ __device__ __forceinline__ void run_wide_layer(const StepArgs& a, int layer, Mat
       a.shapes[kind], a.weights[layer * kMatrixKinds + kind], wide_inputs<Format>(a, layer, kind),
       a.rows, a.exchange, memory,
       [&] {
+        const int thread = static_cast<int>(threadIdx.x);
+        if (kind == kQkv && thread < a.rows) memory.row[thread] = a.row[thread];
         if (kind == kQkv || kind == kGateUp) {
           wide_inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, memory.rms);
         }
@@ -126,10 +129,7 @@ __device__ __forceinline__ void run_wide_layer(const StepArgs& a, int layer, Mat
       tiles_together<Format>(kind),
       [&](auto sums_at, int tile, int t) {
         if (kind == kQkv) {
-          place_qkv(a, layer, sums_at(0), tile, t, a.row, memory.rms, [&](int token, int pair) {
-            return __ldg(a.rotary + static_cast<size_t>(a.row[token].position) * (a.head_dim / 2) +
-                         pair);
-          });
+          finish_qkv(a, layer, sums_at, tile, t, memory.row, memory.rms);
         } else if (kind == kGateUp) {
           finish_gate_up<Format, kTokenTiles>(a, sums_at, tile, t, memory.rms);
         } else {

@@ -4,8 +4,8 @@
 // `multiply` takes the warp's stage in shared memory; behind it stage and activations have been
 // read. While its last products run it calls next(), which waits for the stage that follows (or
 // gives the last once more), and takes ahead of it what `begin` takes of the first. `prepare`
-// derives from a stage's activations the `Constants` that products need; by a warp. Of
-// kTokenTilesInRegisters token tiles a thread has room for a tile's sums over all stages.
+// derives from a stage's activations the `Constants` that products need; by a warp.
+// tiles_in_registers says of how many token tiles a thread has room for the sums over all stages.
 #pragma once
 
 #include "cuda/wide_formats_affine4.cuh"
@@ -14,7 +14,7 @@ namespace specquant::cuda {
 
 template <Act kType>
 struct WideFormat<Float16<kType>> {
-  static constexpr int kTokenTilesInRegisters = 8;
+  static constexpr int tiles_in_registers(int token_tiles) { return token_tiles; }
   using Format = Float16<kType>;
   struct Constants {};
   template <int kTokenTiles>
@@ -53,7 +53,7 @@ struct WideFormat<Float16<kType>> {
 
 template <>
 struct WideFormat<Affine8S8> {
-  static constexpr int kTokenTilesInRegisters = 4;
+  static constexpr int tiles_in_registers(int token_tiles) { return std::min(token_tiles, 4); }
   using Format = Affine8S8;
   struct Constants {};
   template <int kTokenTiles>
@@ -94,7 +94,7 @@ struct WideFormat<Affine8S8> {
 
 template <>
 struct WideFormat<Affine8F16> {
-  static constexpr int kTokenTilesInRegisters = 4;
+  static constexpr int tiles_in_registers(int token_tiles) { return std::min(token_tiles, 4); }
   using Format = Affine8F16;
   using Constants = Affine8F16::Constants;
   template <int kTokenTiles>

@@ -7,7 +7,9 @@ namespace specquant::cuda {
 
 template <int kGroup, Offset kOffset>
 struct WideFormat<Affine4F16<kGroup, kOffset>> {
-  static constexpr int kTokenTilesInRegisters = 4;
+  static constexpr int tiles_in_registers(int token_tiles) {
+    return token_tiles <= 4 ? token_tiles : kGroup == 128 ? 3 : 0;
+  }
   using Format = Affine4F16<kGroup, kOffset>;
   using Constants = typename Format::Constants;
   template <class Input>
@@ -102,7 +104,7 @@ struct WideFormat<Affine4F16<kGroup, kOffset>> {
 // before become floats.
 template <int kGroup, Offset kOffset>
 struct WideFormat<Affine4S8<kGroup, kOffset>> {
-  static constexpr int kTokenTilesInRegisters = 0;
+  static constexpr int tiles_in_registers(int) { return 0; }
   using Format = Affine4S8<kGroup, kOffset>;
   struct Constants {
     float2 sums[Format::kGroups][4];  // of two tokens: Σ x

@@ -24,17 +24,17 @@ template <class Format, int kTokenTiles>
 struct WideMemory {
   using Input = StageInput<Format, kTokenTiles>;
   static constexpr bool kPrepares = !std::is_empty_v<typename WideFormat<Format>::Constants>;
-  // A tile's sums over the slice are in registers, where there is room, and lie where weights were
-  // when all stages have been multiplied; otherwise they have memory of their own.
-  static constexpr bool kSumsInRegisters =
-      kTokenTiles <= WideFormat<Format>::kTokenTilesInRegisters;
+  // A tile's sums over the slice are in registers, as far as there is room, the others in memory;
+  // where all have room, they lie at last where weights were when these have been multiplied.
+  static constexpr int kTilesInRegisters = WideFormat<Format>::tiles_in_registers(kTokenTiles);
+  static constexpr bool kSumsInRegisters = kTilesInRegisters == kTokenTiles;
   static constexpr int kOwnSums = kSumsInRegisters ? 1 : kWideWarps;
   using Sums = TileSums[kTokenTiles][32];
   static constexpr int kSumBytes = kOwnSums * static_cast<int>(sizeof(Sums));
   static constexpr int kMostBytes = 226 * 1024, kInputBytes = 88 * 1024;
   static constexpr int kInputs = std::min(6, kInputBytes / static_cast<int>(sizeof(Input)));
   static constexpr int kStages =
-      std::min(8, (kMostBytes - kSumBytes - kInputs * static_cast<int>(sizeof(Input)) - 2048) /
+      std::min(8, (kMostBytes - kSumBytes - kInputs * static_cast<int>(sizeof(Input)) - 4096) /
                       (kWideWarps * Format::kStageBytes));
   static_assert(kInputs >= 4 && kStages >= 2);
 
@@ -46,6 +46,7 @@ struct WideMemory {
     return kSumsInRegisters ? reinterpret_cast<Sums*>(weights)[warp] : own_sums[warp];
   }
   float rms[kPassRows];
+  StepRow row[kPassRows];
   uint64_t weights_here[kStages], input_here[kInputs];
   uint64_t stage_prepared[kInputs], stage_free[kInputs];  // of weights and activations
 };

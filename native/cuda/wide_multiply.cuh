@@ -131,7 +131,8 @@ __device__ __forceinline__ void meet_group(unsigned* arrivals, int blocks) {
   if (threadIdx.x == 0) atomicInc(arrivals, 2 * static_cast<unsigned>(blocks) - 1);
 }
 
-// A tile's sums over the slice: to `slice` where they fit in registers, otherwise to memory.sums.
+// A tile's sums over the slice: to `slice` those that have room in registers, the others to
+// memory.sums.
 template <class Format, int kTokenTiles>
 __device__ __forceinline__ void sum_slice(const MatrixShape& shape, const WideShare& share,
                                           int warp, int lane,
@@ -174,7 +175,7 @@ __device__ __forceinline__ void sum_slice(const MatrixShape& shape, const WideSh
     }
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) {
-      TileSums& sums = Memory::kSumsInRegisters ? slice[t] : memory.sums(warp)[t][lane];
+      TileSums& sums = t < Memory::kTilesInRegisters ? slice[t] : memory.sums(warp)[t][lane];
       const TileSums sum = make_float4(part[t][0], part[t][1], part[t][2], part[t][3]);
       sums = p == 0 ? sum : added(sums, sum);
       // Of sums in memory not all at once, for which registers do not suffice.
@@ -235,14 +236,15 @@ __device__ __forceinline__ void multiply_wide(const MatrixShape& shape, const ui
     return exchange.sums + index * 32 + lane;
   };
   if (Memory::kSumsInRegisters && shape.slices == 1) product_warps_meet();  // no weights are read
-  if (warp < share.tiles && (Memory::kSumsInRegisters || shape.slices != 1)) {
+  if (warp < share.tiles) {
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) {
-      if constexpr (!Memory::kSumsInRegisters) slice[t] = memory.sums(warp)[t][lane];
-      if (shape.slices == 1) {
-        memory.sums(warp)[t][lane] = slice[t];
-      } else {
-        __stcg(sums_of(share.slice, warp, t), slice[t]);
+      TileSums& own = memory.sums(warp)[t][lane];
+      const bool here = t < Memory::kTilesInRegisters;
+      if (shape.slices != 1) {
+        __stcg(sums_of(share.slice, warp, t), here ? slice[t] : own);
+      } else if (here) {
+        own = slice[t];
       }
     }
   }
