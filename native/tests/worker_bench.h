@@ -75,6 +75,14 @@ struct Bench {
     request[json::json_pointer(pointer)] = value;
     check_refused(ask(request), type, part);
   }
+  // check_refused() of one request, as it is when the check is called; pointers go on from `below`.
+  auto refuser(const json& request, const std::string& below = "") {
+    return
+        [this, &request, below](const std::string& pointer, const json& value,
+                                const std::string& part, const std::string& type = "bad_request") {
+          check_refused(request, below + pointer, value, type, part);
+        };
+  }
 };
 
 // The request for a model without a file, of the shape that a packed file's metadata have.

@@ -19,38 +19,34 @@ using test::TemporaryFile;
 TEST_CASE("bad loads are refused and leave the model that was there") {
   Bench bench;
   bench.start();
-  const auto refused = [&](const std::string& pointer, const json& value, const std::string& type,
-                           const std::string& part) {
-    bench.check_refused(bench.load, pointer, value, type, part);
-  };
-  refused("/model", {{"path", "/no/such/file"}}, "model", "/no/such/file");
+  const auto refused = bench.refuser(bench.load);
+  refused("/model", {{"path", "/no/such/file"}}, "/no/such/file", "model");
   json synthetic = synthetic_of(PackedParts().metadata);
-  refused("/model", {{"synthetic", synthetic}, {"path", "x"}}, "bad_request", "'path' or");
+  refused("/model", {{"synthetic", synthetic}, {"path", "x"}}, "'path' or");
   bench.hardware.makes_synthetic = false;
-  refused("/model", {{"synthetic", synthetic}}, "unsupported", "no synthetic models");
+  refused("/model", {{"synthetic", synthetic}}, "no synthetic models", "unsupported");
   bench.hardware.makes_synthetic = true;
   synthetic["head_dim"] = "wide";
-  refused("/model", {{"synthetic", synthetic}}, "bad_request",
-          "'model.synthetic': 'head_dim' is not an integer");
+  refused("/model", {{"synthetic", synthetic}}, "'model.synthetic': 'head_dim' is not an integer");
   synthetic.erase("head_dim");
-  refused("/model", {{"synthetic", synthetic}}, "bad_request", "'model.synthetic.head_dim'");
-  refused("/model", {{"synthetic", {{"hidden_siz", 1}}}}, "bad_request", "'model.synthetic.name'");
-  refused("/model", json::object(), "bad_request", "'path' or 'synthetic'");
-  refused("/model", 3, "bad_request", "'model'");
-  refused("/model/path", 3, "bad_request", "'model.path'");
-  refused("/model/pth", "x", "bad_request", "'pth'");
-  refused("/precisions", json::array(), "bad_request", "'precisions'");
-  refused("/precisions", {"w4a44"}, "bad_request", "Did you mean 'w4a4'");
-  refused("/precisions", {"w8a8"}, "unsupported", "'w8a8'");
-  refused("/precisions", {1}, "bad_request", "'precisions[0]'");
-  refused("/max_context", 0, "bad_request", "'max_context'");
-  refused("/max_context", 257, "bad_request", "256");
-  refused("/max_batch", 7, "bad_request", "'max_batch' is 7; it must be 1 to 6");
-  refused("/max_batch", -1, "bad_request", "'max_batch'");
-  refused("/seed", -1, "bad_request", "'seed'");
-  refused("/sed", 1, "bad_request", "Did you mean 'seed'");
+  refused("/model", {{"synthetic", synthetic}}, "'model.synthetic.head_dim'");
+  refused("/model", {{"synthetic", {{"hidden_siz", 1}}}}, "'model.synthetic.name'");
+  refused("/model", json::object(), "'path' or 'synthetic'");
+  refused("/model", 3, "'model'");
+  refused("/model/path", 3, "'model.path'");
+  refused("/model/pth", "x", "'pth'");
+  refused("/precisions", json::array(), "'precisions'");
+  refused("/precisions", {"w4a44"}, "Did you mean 'w4a4'");
+  refused("/precisions", {"w8a8"}, "'w8a8'", "unsupported");
+  refused("/precisions", {1}, "'precisions[0]'");
+  refused("/max_context", 0, "'max_context'");
+  refused("/max_context", 257, "256");
+  refused("/max_batch", 7, "'max_batch' is 7; it must be 1 to 6");
+  refused("/max_batch", -1, "'max_batch'");
+  refused("/seed", -1, "'seed'");
+  refused("/sed", 1, "Did you mean 'seed'");
   const TemporaryFile truncated(PackedParts().bytes().substr(0, 4000));
-  refused("/model/path", truncated.path(), "model", "truncated");
+  refused("/model/path", truncated.path(), "truncated", "model");
   CHECK(bench.hardware.loads == 2);  // put back after the device had refused
   CHECK(bench.ask(bench.run).contains("requests"));
 }
@@ -110,10 +106,7 @@ TEST_CASE("a device that is lost ends the worker, so that a fresh one goes on") 
 TEST_CASE("bad runs are refused and name the key, the prompt and the position") {
   Bench bench;
   bench.start();
-  const auto refused = [&](const std::string& pointer, const json& value, const std::string& part,
-                           const std::string& type = "bad_request") {
-    bench.check_refused(bench.run, pointer, value, type, part);
-  };
+  const auto refused = bench.refuser(bench.run);
   refused("/prompts", json::array(), "'prompts'");
   refused("/prompts", "text", "'prompts'");
   refused("/prompts/1", json::array(), "prompt 1 is empty");
@@ -169,9 +162,7 @@ TEST_CASE("bad runs are refused and name the key, the prompt and the position") 
 TEST_CASE("bad forwards and scores are refused") {
   Bench bench;
   bench.start();
-  const auto forward = [&](const std::string& pointer, const json& value, const std::string& part) {
-    bench.check_refused(bench.forward, pointer, value, "bad_request", part);
-  };
+  const auto forward = bench.refuser(bench.forward);
   forward("/tokens", json::array(), "'tokens' is empty");
   forward("/tokens", {0}, "'tokens[0]'");
   forward("/tokens", {191}, "'max_context' of 200");
@@ -185,9 +176,7 @@ TEST_CASE("bad forwards and scores are refused") {
   bench.forward["mask"] = "tree";
   forward("/tokens", {65}, "it must be 1 to 64");
 
-  const auto score = [&](const std::string& pointer, const json& value, const std::string& part) {
-    bench.check_refused(bench.score, pointer, value, "bad_request", part);
-  };
+  const auto score = bench.refuser(bench.score);
   score("/sequences", json::array(), "'sequences'");
   score("/sequences/1", {1}, "sequence 1 has 1 token");
   score("/sequences/1", std::vector<int>(201, 1), "sequence 1 has 201 tokens");
