@@ -30,7 +30,8 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes, const char* what) : bytes_(bytes) 
   }
   check(error, what);
   check(cudaMemset(data_, 0, bytes), what);
-  // Models have streams of their own, which do not wait for this one: what they write must come later.
+  // Models have streams of their own, which do not wait for this one: what they write must come
+  // later.
   check(cudaStreamSynchronize(nullptr), what);
 }
 
