@@ -7,31 +7,20 @@
 
 namespace specquant::cuda {
 
-// 1 / rms of each row from sums of squares of 16 columns, to shared memory. The order of the sum
-// does not depend on the number of rows. Loads of kTogether rows a warp are under way together.
-// Needs a block barrier behind it.
-template <int kBlockWarps, int kTogether>
+// 1 / rms of each row from sums of squares of 16 columns, to shared memory, a warp a row. The order
+// of the sum does not depend on the number of rows. Needs a block barrier behind it.
 __device__ __forceinline__ void inverse_rms(const float* squares, int columns, float epsilon,
                                             int rows, float* out) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int count = columns / kTileRows;
-  for (int first = warp; first < rows; first += kBlockWarps * kTogether) {
-    float sum[kTogether] = {};
+  for (int row = warp; row < rows; row += kWarps) {
+    float sum = 0.0F;
 #pragma unroll 4
     for (int i = lane; i < count; i += 32) {
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        const int row = first + j * kBlockWarps;
-        if (row < rows) sum[j] += __ldcg(squares + static_cast<size_t>(row) * count + i);
-      }
+      sum += __ldcg(squares + static_cast<size_t>(row) * count + i);
     }
-#pragma unroll
-    for (int j = 0; j < kTogether; ++j) {
-      const int row = first + j * kBlockWarps;
-      if (row >= rows) break;
-      for (int step = 16; step > 0; step /= 2) sum[j] += __shfl_xor_sync(~0U, sum[j], step);
-      if (lane == 0) out[row] = 1.0F / sqrtf(sum[j] / static_cast<float>(columns) + epsilon);
-    }
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0U, sum, step);
+    if (lane == 0) out[row] = 1.0F / sqrtf(sum / static_cast<float>(columns) + epsilon);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "cuda/architectures.cuh"
 #include "cuda/attention.cuh"
+#include "cuda/cache_ahead.cuh"
 #include "cuda/epilogues.cuh"
 #include "cuda/quantize.cuh"
 
@@ -30,17 +31,7 @@ __device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer, cons
   if (unit >= a.groups * a.kv_heads) return;
   const RowGroup group = memory.group[unit / a.kv_heads];
   const StepRow& row = memory.row[group.first + group.count - 1];
-  const size_t start =
-      ((static_cast<size_t>(row.slot) * a.layers + layer) * a.kv_heads + unit % a.kv_heads) *
-      a.max_positions * a.head_dim;
-  const int key_lines = row.visible * a.head_dim / 64, value_lines = (row.visible + 63) / 64;
-  for (int i = static_cast<int>(threadIdx.x); i < key_lines; i += kThreads) {
-    prefetch_l2(a.keys + start + static_cast<size_t>(i) * 64);
-  }
-  for (int i = static_cast<int>(threadIdx.x); i < value_lines * a.head_dim; i += kThreads) {
-    prefetch_l2(a.values + start + static_cast<size_t>(i / value_lines) * a.max_positions +
-                i % value_lines * 64);
-  }
+  ask_for_entries(a, layer, unit, row, row.visible, kThreads);
 }
 
 // Fetches the weights of a norm for the block's own tiles, in the background.
@@ -128,7 +119,7 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
         [&] {
           if (kind == kQkv) ask_for_cache(a, layer, memory);
           if (kind == kQkv || kind == kGateUp) {
-            inverse_rms<kWarps, 1>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms);
+            inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, memory.rms);
             ask_for_norm(a, 2 * layer + (kind == kQkv ? 1 : 2), memory);
           }
         },
@@ -179,7 +170,7 @@ __device__ __forceinline__ void run_head(const HeadArgs& a) {
   multiply<Format, kTokenTiles>(
       stream, memory.stream.share[0], a.shape, inputs, a.rows, memory.constants[threadIdx.x / 32],
       partials_of<kTokenTiles>(memory), turn,
-      [&] { inverse_rms<kWarps, 1>(a.squares, a.hidden, a.epsilon, a.rows, memory.rms); },
+      [&] { inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, memory.rms); },
       [&](const TileSums& sums, int tile, int, int t) {
         place_logits(a, sums, tile, t, memory.rms);
       });

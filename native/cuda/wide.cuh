@@ -8,9 +8,9 @@
 
 #include "cuda/architectures.cuh"
 #include "cuda/attention.cuh"
+#include "cuda/cache_ahead.cuh"
 #include "cuda/epilogues.cuh"
 #include "cuda/quantize.cuh"
-#include "cuda/wide_cache.cuh"
 #include "cuda/wide_multiply.cuh"
 #include "cuda/wide_qkv.cuh"
 #include "cuda/wide_rms.cuh"
@@ -150,6 +150,16 @@ __device__ __forceinline__ void run_wide_head(const HeadArgs& a) {
       [&](auto sums_at, int tile, int t) { place_logits(a, sums_at(0), tile, t, memory.rms); });
 }
 
+// Brings to L2 the first cache entries that a unit attends to (attention.cuh), no more than L2 has
+// room for beside those of the other units.
+__device__ __forceinline__ void ask_for_unit(const StepArgs& a, int layer, int unit) {
+  constexpr int kMostEntries = 256;
+  const RowGroup group = a.group[unit / a.kv_heads];
+  const StepRow& row = a.row[group.first + group.count - 1];
+  ask_for_entries(a, layer, unit, row, min(row.visible, kMostEntries),
+                  static_cast<int>(blockDim.x));
+}
+
 template <class Format>
 __device__ __forceinline__ void run_wide_attention(const StepArgs& a, int layer) {
   extern __shared__ __align__(128) uint8_t shared[];
@@ -167,7 +177,7 @@ __device__ __forceinline__ void run_wide_attention(const StepArgs& a, int layer)
   };
   const int unit = static_cast<int>(blockIdx.x);
   let_next_kernel_start();
-  ask_for_entries(a, layer, unit);
+  ask_for_unit(a, layer, unit);
   wait_for_kernel_before();
   if (a.head_dim == 128) {
     attend<128, kAttentionWarps>(a, layer, unit, kBf16, a.row, a.group, memory, put);
