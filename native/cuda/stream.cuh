@@ -54,54 +54,119 @@ struct StreamMemory {
   StreamState state[kWarps];
 };
 
+template <class Format, class Memory>
+__device__ __forceinline__ void fill_shares(const MatrixShape* shapes, int kinds, Memory& memory) {
+  for (int i = static_cast<int>(threadIdx.x); i < kinds * kWarps; i += kThreads) {
+    memory.share[i / kWarps][i % kWarps] =
+        share_of(shapes[i / kWarps], i % kWarps, 128 / Format::kStageColumns);
+  }
+}
+
 // Needs a block barrier behind it.
 template <class Format>
 __device__ __forceinline__ void fill_tables(const MatrixShape* shapes, int kinds,
                                             const uint8_t* const* weights, int matrices,
                                             StreamMemory& memory) {
-  for (int i = static_cast<int>(threadIdx.x); i < kinds * kWarps; i += kThreads) {
-    memory.share[i / kWarps][i % kWarps] =
-        share_of(shapes[i / kWarps], i % kWarps, 128 / Format::kStageColumns);
-  }
+  fill_shares<Format>(shapes, kinds, memory);
   for (int i = static_cast<int>(threadIdx.x); i < matrices; i += kThreads) {
     memory.weights[i] = weights[i];
   }
 }
 
-// Tiles are taken in batches of kBatch: a stage of each, then the next stage of each. Where a part
-// has just two small stages, both come in one copy. Where the
-// stream stands lies in shared memory: registers are scarce, and spilled ones would be read back
-// through the same queue as the weights.
-template <class Format, int kBatch>
-class WeightStream {
- public:
-  __device__ WeightStream(int kinds, int matrices, StreamMemory& memory)
-      : memory_(memory), kinds_(kinds), matrices_(matrices) {
-    // The shuffle tells the compiler that all lanes agree.
-    warp_ = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / 32, 0);
-    ring_ = shared_address(memory.ring[warp_]);
-    barriers_ = shared_address(memory.barrier[warp_]);
-    if (threadIdx.x % 32 == 0) {
-      for (int slot = 0; slot < kSlots; ++slot) barrier_init(barriers_ + slot * 8);
-      barrier_init_done();
-      StreamState& s = memory.state[warp_];
-      s.matrix = s.kind = -1;
-      open_next_matrix(s);
-      for (int slot = 0; slot < kSlots; ++slot) ask(slot);
-    }
-    __syncwarp();
-  }
+// The order in which a warp takes its stages, in copies of one or, where a part has just two of
+// them, of up to kTogether. Tiles are taken in batches of kBatch: a copy of each, then the next of
+// each. `Memory` has the shares and the matrices' weights.
+template <class Format, int kBatch, int kTogether, class Memory>
+struct StageOrder {
+  const Memory& memory;
+  const int kinds, matrices;
+  int warp;
 
-  static constexpr int kTogether = Format::kStageBytes <= 1088 ? 2 : 1;
   // Whether a part comes in one copy.
   static __device__ __forceinline__ bool comes_whole(const Share& share) {
     return kTogether == 2 && share.stages == 2;
   }
 
+  __device__ __forceinline__ void start(StreamState& s) const {
+    s.matrix = s.kind = -1;
+    open_next_matrix(s);
+  }
+  // To the copy behind the present one, of `bytes`.
+  __device__ __forceinline__ void step(StreamState& s, int bytes) const {
+    if (s.in_batch + 1 < s.batch) {
+      ++s.in_batch;
+      s.next += s.tile_bytes;
+      return;
+    }
+    s.in_batch = 0;
+    if (--s.copies_left > 0) {
+      s.next -= static_cast<int64_t>(s.tile_bytes) * (s.batch - 1) - bytes;
+      return;
+    }
+    s.tile += s.batch;
+    if (s.tile < memory.share[s.kind][warp].tiles) {
+      open_batch(s);
+    } else {
+      open_next_matrix(s);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void open_batch(StreamState& s) const {
+    const Share& share = memory.share[s.kind][warp];
+    s.batch = min(kBatch, share.tiles - s.tile);
+    s.in_batch = 0;
+    s.copies_left = share.stages / s.together;
+    s.next = memory.weights[s.matrix] +
+             (static_cast<size_t>(share.first + s.tile * share.stride) * share.row_stages +
+              share.begin) *
+                 Format::kStageBytes;
+  }
+  __device__ void open_next_matrix(StreamState& s) const {
+    while (++s.matrix < matrices) {
+      s.kind = s.kind + 1 == kinds ? 0 : s.kind + 1;
+      const Share& share = memory.share[s.kind][warp];
+      if (share.tiles == 0) continue;
+      s.tile = 0;
+      s.together = comes_whole(share) ? 2 : 1;
+      s.tile_bytes = share.stride * share.row_stages * Format::kStageBytes;
+      open_batch(s);
+      return;
+    }
+  }
+};
+
+// Where the stream stands lies in shared memory: registers are scarce, and spilled ones would be
+// read back through the same queue as the weights.
+template <class Format, int kBatch>
+class WeightStream {
+  static constexpr int kTogether = Format::kStageBytes <= 1088 ? 2 : 1;
+  using Order = StageOrder<Format, kBatch, kTogether, StreamMemory>;
+
+ public:
+  __device__ WeightStream(int kinds, int matrices, StreamMemory& memory)
+      : memory_(memory), order_{memory, kinds, matrices, 0} {
+    // The shuffle tells the compiler that all lanes agree.
+    order_.warp = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / 32, 0);
+    ring_ = shared_address(memory.ring[order_.warp]);
+    barriers_ = shared_address(memory.barrier[order_.warp]);
+    if (threadIdx.x % 32 == 0) {
+      for (int slot = 0; slot < kSlots; ++slot) barrier_init(barriers_ + slot * 8);
+      barrier_init_done();
+      order_.start(memory.state[order_.warp]);
+      for (int slot = 0; slot < kSlots; ++slot) ask(slot);
+    }
+    __syncwarp();
+  }
+
+  static __device__ __forceinline__ bool comes_whole(const Share& share) {
+    return Order::comes_whole(share);
+  }
+
   // The next copy, once it has arrived.
   __device__ __forceinline__ const uint8_t* wait() {
     barrier_wait(barriers_ + slot_ * 8, parity_);
-    return memory_.ring[warp_] + slot_ * kSlotBytes;
+    return memory_.ring[order_.warp] + slot_ * kSlotBytes;
   }
   // Gives its place back, to be filled with a later one.
   __device__ __forceinline__ void release() {
@@ -120,54 +185,16 @@ class WeightStream {
   static_assert(kSlots >= 2 && kSlots <= kMaxSlots && kSlots * kSlotBytes <= kRingBytes);
 
   __device__ __forceinline__ void ask(int slot) {
-    StreamState& s = memory_.state[warp_];
-    if (s.matrix >= matrices_) return;
+    StreamState& s = memory_.state[order_.warp];
+    if (s.matrix >= order_.matrices) return;
     const int bytes = s.together * Format::kStageBytes;
     barrier_expect(barriers_ + slot * 8, bytes);
     bulk_copy(ring_ + slot * kSlotBytes, s.next, bytes, barriers_ + slot * 8);
-    if (s.in_batch + 1 < s.batch) {
-      ++s.in_batch;
-      s.next += s.tile_bytes;
-      return;
-    }
-    s.in_batch = 0;
-    if (--s.copies_left > 0) {
-      s.next -= static_cast<int64_t>(s.tile_bytes) * (s.batch - 1) - bytes;
-      return;
-    }
-    s.tile += s.batch;
-    if (s.tile < memory_.share[s.kind][warp_].tiles) {
-      open_batch(s);
-    } else {
-      open_next_matrix(s);
-    }
-  }
-  __device__ __forceinline__ void open_batch(StreamState& s) {
-    const Share& share = memory_.share[s.kind][warp_];
-    s.batch = min(kBatch, share.tiles - s.tile);
-    s.in_batch = 0;
-    s.copies_left = share.stages / s.together;
-    s.next = memory_.weights[s.matrix] +
-             (static_cast<size_t>(share.first + s.tile * share.stride) * share.row_stages +
-              share.begin) *
-                 Format::kStageBytes;
-  }
-  __device__ void open_next_matrix(StreamState& s) {
-    while (++s.matrix < matrices_) {
-      s.kind = s.kind + 1 == kinds_ ? 0 : s.kind + 1;
-      const Share& share = memory_.share[s.kind][warp_];
-      if (share.tiles == 0) continue;
-      s.tile = 0;
-      s.together = comes_whole(share) ? 2 : 1;
-      s.tile_bytes = share.stride * share.row_stages * Format::kStageBytes;
-      open_batch(s);
-      return;
-    }
+    order_.step(s, bytes);
   }
 
   StreamMemory& memory_;
-  const int kinds_, matrices_;
-  int warp_;
+  Order order_;
   uint32_t ring_, barriers_;
   int slot_ = 0;
   uint32_t parity_ = 0;
