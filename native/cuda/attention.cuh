@@ -12,11 +12,12 @@
 
 namespace specquant::cuda {
 
-// The result goes to put(row, column, value), called by whole warps for 32 columns of a row.
-template <int kHeadDim, int kBlockWarps, class Put>
-__device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, bool bf16,
-                                       const StepRow* rows, const RowGroup* groups,
-                                       AttentionMemory& memory, Put put) {
+// What teams first, first + step ... of a unit find, to `parts`; `tail` is shared memory. Needs a
+// block barrier behind it.
+template <int kHeadDim, int kBlockWarps, class Parts>
+__device__ __forceinline__ void attend_teams(const StepArgs& a, int layer, int unit, int first_team,
+                                             int team_step, const StepRow* rows,
+                                             const RowGroup* groups, int32_t* tail, Parts& parts) {
   constexpr int kBlocks = kHeadDim / 32, kTiles = kHeadDim / 16;
   constexpr float kNothing = -INFINITY;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -35,7 +36,7 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
   __syncthreads();  // what the unit before left has been read
   if (tree) {
     if (threadIdx.x < 64 && (ancestors >> threadIdx.x & 1) != 0) {
-      memory.tail[__popcll(ancestors & ((uint64_t{1} << threadIdx.x) - 1))] =
+      tail[__popcll(ancestors & ((uint64_t{1} << threadIdx.x) - 1))] =
           prefix + static_cast<int>(threadIdx.x);
     }
     __syncthreads();
@@ -66,7 +67,7 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
 
   const int teams = min(kTeams, (length + kSplit - 1) / kSplit);
 #pragma unroll 1
-  for (int team = warp; team < teams; team += kBlockWarps) {
+  for (int team = first_team + warp * team_step; team < teams; team += kBlockWarps * team_step) {
     // Of queries 2c and 2c + 1; out[d] holds dimensions 16d + r, for both, and 16d + r + 8.
     float maximum[2] = {kNothing, kNothing}, total[2] = {};
     float out[kTiles][4] = {};
@@ -79,7 +80,7 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         int entry = min(start + r / 2 * 4 + j * 2 + r % 2, length - 1);
-        if (tree && entry >= prefix) entry = memory.tail[entry - prefix];
+        if (tree && entry >= prefix) entry = tail[entry - prefix];
         key[j] = static_cast<uint32_t>(entry) * kHeadDim;
       }
       uint4 k[kBlocks][2];
@@ -145,7 +146,7 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           entries[i] = min(position + i, length - 1);
-          if (entries[i] >= prefix) entries[i] = memory.tail[entries[i] - prefix];
+          if (entries[i] >= prefix) entries[i] = tail[entries[i] - prefix];
         }
 #pragma unroll
         for (int d = 0; d < kTiles; ++d) {
@@ -164,29 +165,90 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (r == 0) {
-        memory.maximum[team][2 * c + i] = maximum[i];
-        memory.total[team][2 * c + i] = total[i];
+        parts.maximum[team][2 * c + i] = maximum[i];
+        parts.total[team][2 * c + i] = total[i];
       }
 #pragma unroll
       for (int d = 0; d < kTiles; ++d) {
-        memory.out[team][2 * c + i][d * 16 + r] = out[d][i];
-        memory.out[team][2 * c + i][d * 16 + r + 8] = out[d][2 + i];
+        parts.out[team][2 * c + i][d * 16 + r] = out[d][i];
+        parts.out[team][2 * c + i][d * 16 + r + 8] = out[d][2 + i];
       }
     }
   }
+}
+
+// The output of a unit's query in a dimension, from all its teams. load(address) reads a result.
+template <class Parts, class Load>
+__device__ __forceinline__ float teams_together(const Parts& parts, int length, int query,
+                                                int dimension, Load load) {
+  const int teams = min(kTeams, (length + kSplit - 1) / kSplit);
+  float highest = -INFINITY;
+#pragma unroll 8
+  for (int w = 0; w < teams; ++w) highest = fmaxf(highest, load(&parts.maximum[w][query]));
+  float sum = 0.0F, value = 0.0F;
+#pragma unroll 4
+  for (int w = 0; w < teams; ++w) {
+    const float factor = exp2f(load(&parts.maximum[w][query]) - highest);
+    sum = fmaf(load(&parts.total[w][query]), factor, sum);
+    value = fmaf(load(&parts.out[w][query][dimension]), factor, value);
+  }
+  return value / sum;
+}
+
+// A unit by one block. The result goes to put(row, column, value), called by whole warps for 32
+// columns of a row.
+template <int kHeadDim, int kBlockWarps, class Put>
+__device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, bool bf16,
+                                       const StepRow* rows, const RowGroup* groups,
+                                       AttentionMemory& memory, Put put) {
+  attend_teams<kHeadDim, kBlockWarps>(a, layer, unit, 0, 1, rows, groups, memory.tail, memory);
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < used * kHeadDim; i += kBlockWarps * 32) {
-    const int index = i / kHeadDim, dimension = i % kHeadDim;
-    float highest = kNothing;
-    for (int w = 0; w < teams; ++w) highest = fmaxf(highest, memory.maximum[w][index]);
-    float sum = 0.0F, value = 0.0F;
-    for (int w = 0; w < teams; ++w) {
-      const float factor = exp2f(memory.maximum[w][index] - highest);
-      sum = fmaf(memory.total[w][index], factor, sum);
-      value = fmaf(memory.out[w][index][dimension], factor, value);
-    }
-    const int column = (kv_head * heads + index % heads) * kHeadDim + dimension;
-    put(row_of(index), column, to_16_bits(value / sum, bf16));
+  const RowGroup group = groups[unit / a.kv_heads];
+  const int heads = a.heads / a.kv_heads;
+  const int length = rows[group.first + group.count - 1].visible;
+  for (int i = static_cast<int>(threadIdx.x); i < group.count * heads * kHeadDim;
+       i += kBlockWarps * 32) {
+    const int query = i / kHeadDim, dimension = i % kHeadDim;
+    const float value =
+        teams_together(memory, length, query, dimension, [](const float* from) { return *from; });
+    put(group.first + query / heads,
+        (unit % a.kv_heads * heads + query % heads) * kHeadDim + dimension,
+        to_16_bits(value, bf16));
+  }
+}
+
+// Entries up to which one block attends to a unit, since more cost another barrier of the grid.
+constexpr int kShortContext = 512;
+
+// Blocks that attend to a unit of a narrow pass whose longest row sees `longest` entries.
+__device__ __forceinline__ int blocks_of_unit(int units, int longest) {
+  int blocks = 1;
+  if (longest <= kShortContext) return blocks;
+  while (blocks < kTeams && blocks * 2 * units <= static_cast<int>(gridDim.x)) blocks *= 2;
+  return blocks;
+}
+
+// The end of what blocks of all units have left in a.attention_parts, by the whole grid, a warp for
+// 32 columns of a query.
+template <int kHeadDim, int kBlockWarps, class Put>
+__device__ __forceinline__ void put_teams_together(const StepArgs& a, bool bf16,
+                                                   const StepRow* rows, const RowGroup* groups,
+                                                   Put put) {
+  constexpr int kPieces = kQueries * kHeadDim / 32;  // of a unit
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int heads = a.heads / a.kv_heads, units = a.groups * a.kv_heads;
+  for (int piece = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+       piece < units * kPieces; piece += kBlockWarps * static_cast<int>(gridDim.x)) {
+    const int unit = piece / kPieces, query = piece % kPieces * 32 / kHeadDim;
+    const int dimension = piece % kPieces * 32 % kHeadDim + lane;
+    const RowGroup group = groups[unit / a.kv_heads];
+    if (query >= group.count * heads) continue;
+    const float value =
+        teams_together(a.attention_parts[unit], rows[group.first + group.count - 1].visible, query,
+                       dimension, [](const float* from) { return __ldcg(from); });
+    put(group.first + query / heads,
+        (unit % a.kv_heads * heads + query % heads) * kHeadDim + dimension,
+        to_16_bits(value, bf16));
   }
 }
 

@@ -7,20 +7,46 @@
 
 namespace specquant::cuda {
 
-// 1 / rms of each row from sums of squares of 16 columns, to shared memory, a warp a row. The order
-// of the sum does not depend on the number of rows. Needs a block barrier behind it.
-__device__ __forceinline__ void inverse_rms(const float* squares, int columns, float epsilon,
-                                            int rows, float* out) {
+// Sums of squares of 16 columns each of the pass's rows, by the warps that take 1 / rms of them.
+struct Squares {
+  const float* from;  // [row][count]
+  int rows, count, warps;
+  float* room;  // shared memory where they are brought meanwhile; null where they do not fit
+
+  __device__ __forceinline__ Squares(const float* squares, int rows, int columns, int warps,
+                                     void* room, size_t room_bytes)
+      : from(squares), rows(rows), count(columns / kTileRows), warps(warps) {
+    const bool fit = rows * count * sizeof(float) <= room_bytes && count % 4 == 0;
+    this->room = fit ? static_cast<float*>(room) : nullptr;
+  }
+};
+
+__device__ __forceinline__ void ask_for_squares(const Squares& s) {
+  if (s.room == nullptr) return;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int count = columns / kTileRows;
-  for (int row = warp; row < rows; row += kWarps) {
+  for (int row = warp; row < s.rows; row += s.warps) {
+    for (int i = row * s.count + lane * 4; i < (row + 1) * s.count; i += 32 * 4) {
+      copy_piece(s.room + i, s.from + i);
+    }
+  }
+}
+
+// 1 / rms of each row, to shared memory, a warp a row, from what the warp has asked for. The order
+// of the sum does not depend on the number of rows. Needs a block barrier behind it.
+__device__ __forceinline__ void inverse_rms(const Squares& s, float epsilon, float* out) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  copies_done();
+  __syncwarp();
+  for (int row = warp; row < s.rows; row += s.warps) {
     float sum = 0.0F;
 #pragma unroll 4
-    for (int i = lane; i < count; i += 32) {
-      sum += __ldcg(squares + static_cast<size_t>(row) * count + i);
+    for (int i = row * s.count + lane; i < (row + 1) * s.count; i += 32) {
+      sum += s.room == nullptr ? __ldcg(s.from + i) : s.room[i];
     }
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0U, sum, step);
-    if (lane == 0) out[row] = 1.0F / sqrtf(sum / static_cast<float>(columns) + epsilon);
+    if (lane == 0) {
+      out[row] = 1.0F / sqrtf(sum / static_cast<float>(s.count * kTileRows) + epsilon);
+    }
   }
 }
 

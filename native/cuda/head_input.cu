@@ -13,21 +13,16 @@ constexpr const char* kWhat = "a draft head's input";
 constexpr std::size_t kFloats = kPassRows * sizeof(float);
 constexpr std::size_t kHalves = kPassRows * sizeof(uint16_t);
 
-// A kernel has one block for each row of the product that takes the activations.
-__device__ void put(uint16_t* activations, int row, int column, float value, bool bf16) {
-  const int wide_rows = wide_rows_of(static_cast<int>(gridDim.x));
-  activations[activation_index(row, column, wide_rows)] = to_16_bits(value, bf16);
-}
-
 // One block a row that fc multiplies: [embedding;] feature.
 __global__ void fc_input(const float* embedded, const float* features, const int32_t* feature,
-                         const int32_t* source, int embedding_columns, int columns, bool bf16,
-                         uint16_t* out) {
+                         const int32_t* source, int embedding_columns, int columns, int wide_rows,
+                         bool bf16, uint16_t* out) {
   const int row = source[blockIdx.x];
   const float* own = features + feature[row] - embedding_columns;
   const float* embedding = embedded + static_cast<size_t>(row) * embedding_columns;
   for (int i = static_cast<int>(threadIdx.x); i < columns; i += kRowThreads) {
-    put(out, static_cast<int>(blockIdx.x), i, i < embedding_columns ? embedding[i] : own[i], bf16);
+    out[activation_index(static_cast<int>(blockIdx.x), i, wide_rows)] =
+        to_16_bits(i < embedding_columns ? embedding[i] : own[i], bf16);
   }
 }
 
@@ -41,7 +36,7 @@ struct StreamArgs {
   const float* embedded;    // in front of the stream in the first product; null: not there
   const float* embed_norm;
   bool norm_before_residual, bf16;
-  int hidden;
+  int hidden, wide_rows;
   float epsilon, unit_square;
   float* residual;
   float* squares;
@@ -56,6 +51,9 @@ __global__ void start_stream(const StreamArgs a) {
   const float* from =
       fused < 0 ? a.features + a.feature[row] : a.fused + static_cast<size_t>(fused) * a.hidden;
   const auto value = [&](int i) { return from[i] + (a.bias == nullptr ? 0.0F : a.bias[i]); };
+  const auto put = [&](int column, float x) {
+    a.first[activation_index(row, column, a.wide_rows)] = to_16_bits(x, a.bf16);
+  };
   float scale = 1.0F;
   if (a.first_norm != nullptr) scale = inverse_rms_of(a.hidden, a.epsilon, value);
   int behind = 0;
@@ -63,7 +61,7 @@ __global__ void start_stream(const StreamArgs a) {
     const float* embedding = a.embedded + static_cast<size_t>(row) * a.hidden;
     const float own = inverse_rms_of(a.hidden, a.epsilon, [&](int i) { return embedding[i]; });
     for (int i = static_cast<int>(threadIdx.x); i < a.hidden; i += kRowThreads) {
-      put(a.first, row, i, embedding[i] * own * a.embed_norm[i], a.bf16);
+      put(i, embedding[i] * own * a.embed_norm[i]);
     }
     behind = a.hidden;
   }
@@ -71,7 +69,7 @@ __global__ void start_stream(const StreamArgs a) {
     const float stream = value(i);
     const float normed = a.first_norm == nullptr ? stream : stream * scale * a.first_norm[i];
     a.residual[static_cast<size_t>(row) * a.hidden + i] = a.norm_before_residual ? normed : stream;
-    put(a.first, row, behind + i, normed, a.bf16);
+    put(behind + i, normed);
   }
   const int count = a.hidden / kTileRows;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kRowThreads) {
@@ -135,9 +133,10 @@ void HeadInput::start(std::span<const std::span<const float>> features, const We
         kWhat);
   if (fused > 0) {
     const DeviceMatrix& fc = *weights.feature_fc;
+    const int wide_rows = weights.fc_launchers.wide_rows(fused);
     fc_input<<<static_cast<unsigned>(fused), kRowThreads, 0, stream>>>(
         embedded_.as<float>(), values, upload->feature, upload->source, joins_ ? hidden_ : 0,
-        fc.shape.columns, fc.format == WeightFormat::bf16, fc_input_.as<uint16_t>());
+        fc.shape.columns, wide_rows, fc.format == WeightFormat::bf16, fc_input_.as<uint16_t>());
     check(cudaGetLastError(), kWhat);
     HeadArgs h{};
     h.weights = fc.data.as<uint8_t>();
@@ -145,6 +144,7 @@ void HeadInput::start(std::span<const std::span<const float>> features, const We
     h.vocabulary = hidden_;
     h.hidden = fc.shape.columns;
     h.rows = fused;
+    h.wide_rows = wide_rows;
     h.epsilon = a.epsilon;
     h.hidden_padded = fc_columns_;
     h.normed = fc_input_.as<uint16_t>();
@@ -172,6 +172,7 @@ void HeadInput::start(std::span<const std::span<const float>> features, const We
   s.norm_before_residual = norm_before_residual_;
   s.bf16 = bf16;
   s.hidden = hidden_;
+  s.wide_rows = a.wide_rows;
   s.epsilon = a.epsilon;
   s.unit_square = unit_square(a.epsilon);
   s.residual = residual;

@@ -127,7 +127,7 @@ CudaModel::CudaModel(const ModelOrigin& origin, std::span<const Precision> preci
     sliced = std::max(sliced, sliced_tiles(weights_->set(precision)));
   }
   buffers_ = std::make_unique<StepBuffers>(shape_, head_input_ ? head_input_->widest() : 0, sliced,
-                                           max_context, origin.rope_scaling());
+                                           max_context, blocks_, origin.rope_scaling());
   arrivals_ = DeviceBuffer(kArrivals * sizeof(unsigned), "buffers");
   upload_ = DeviceBuffer(sizeof(Upload), "buffers");
   upload_host_ = PinnedBuffer(sizeof(Upload));
@@ -184,6 +184,7 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::size_t 
   for (int kind = 0; kind < kMatrixKinds; ++kind) a.shapes[kind] = weights.layers[kind]->shape;
   a.max_positions = cache_->positions();
   a.rows = static_cast<int>(count);
+  a.wide_rows = weights.layer_launchers.wide_rows(a.rows);
   a.four_bits = precision == Precision::w4a4;
   a.head_bf16 = weights.head->format == WeightFormat::bf16;
   a.keys = cache_->keys();
@@ -207,6 +208,7 @@ void CudaModel::pass(Precision precision, const WeightSet& weights, std::size_t 
   h.vocabulary = weights_->head_rows();
   h.hidden = shape_.hidden;
   h.rows = a.rows;
+  h.wide_rows = a.wide_rows;
   h.epsilon = shape_.norm_epsilon;
   h.hidden_padded = a.hidden_padded;
   h.logit_row = upload_.as<Upload>()->logit_row;

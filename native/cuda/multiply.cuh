@@ -25,6 +25,7 @@ __device__ __forceinline__ TileSums added(const TileSums& a, const TileSums& b) 
 template <int kTokenTiles>
 struct Partials {
   static constexpr int kSlots = batch_of(kTokenTiles) * kWarps;
+  static constexpr size_t kSetBytes = sizeof(TileSums) * kSlots * kTokenTiles * 32;
   TileSums sums[2][kSlots][kTokenTiles][32];
 };
 
@@ -46,14 +47,39 @@ __device__ __forceinline__ void find_tokens(const Inputs& inputs, int rows,
   }
 }
 
-// `constant_bytes` is this warp's shared memory for two inputs. `meanwhile()` runs while the first
-// activations are on their way. `epilogue(sums, tile, index, t)` gets each tile and token tile
-// once; `index` counts the block's tiles of this matrix. `turn` is the set of partials to use next.
-template <class Format, int kTokenTiles, class Stream, class Meanwhile, class Epilogue>
+// The sum of a tile's parts, `next` apart, of which each slice has `each`. Three loads are under
+// way at a time: registers are scarce here.
+__device__ __forceinline__ TileSums sum_of_parts(const TileSums* from, int next, int parts,
+                                                 int each) {
+  TileSums sum{};
+#pragma unroll 1
+  for (int first = 0; first < parts; first += each) {
+    TileSums slice = from[first * next];
+    int p = first + 1;
+#pragma unroll 1
+    for (; p + 2 < first + each; p += 3) {
+      const TileSums a = from[p * next], b = from[(p + 1) * next], c = from[(p + 2) * next];
+      slice = added(added(added(slice, a), b), c);
+    }
+#pragma unroll 1
+    for (; p < first + each; ++p) slice = added(slice, from[p * next]);
+    sum = first == 0 ? slice : added(sum, slice);
+  }
+  return sum;
+}
+
+// `constant_bytes` is this warp's shared memory for two inputs. `meanwhile(room)` runs while the
+// first activations are on their way, `settle(room)` behind the first products: `room`, as large as
+// a set of partials, is free until settle has run. `epilogue(sums, tile, index, t)` gets each tile
+// and token tile once; `index` counts the block's tiles of this matrix. `turn` is the set of
+// partials to use next.
+template <class Format, int kTokenTiles, class Stream, class Meanwhile, class Settle,
+          class Epilogue>
 __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
                                          const MatrixShape& shape, const Inputs& inputs, int rows,
                                          uint8_t* constant_bytes, Partials<kTokenTiles>& partials,
-                                         int& turn, Meanwhile meanwhile, Epilogue epilogue) {
+                                         int& turn, Meanwhile meanwhile, Settle settle,
+                                         Epilogue epilogue) {
   constexpr int kBatch = batch_of(kTokenTiles);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Share share = shares[warp];
@@ -88,7 +114,8 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
   for (int i = 0; i < kInputs; ++i) {
     if (i == 0 || i < share.stages) load(i, i);
   }
-  meanwhile();
+  void* const room = partials.sums[turn ^ 1];
+  meanwhile(room);
   if (stays) {
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
@@ -101,21 +128,15 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
   for (int batch = 0; batch < batches; ++batch) {
     const int count = min(kBatch, share.tiles - batch * kBatch);
     float sums[kBatch][kTokenTiles][4] = {};
-    const auto take = [&](int input_index, int stage) {
-      if (!stays) prepare(input_index);
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i < count) {
-          add_product(stream.wait(), input_index, sums[i]);
-          stream.release();
-        }
-      }
-      if (!stays) {
-        const int next = stage + kInputs < share.stages ? stage + kInputs : stage % kInputs;
-        load(input_index, next);
-      }
+    // Activations of a part that does not stay are others each time.
+    const auto prepare_again = [&](int i) {
+      if (!stays) prepare(i);
     };
-    if (count > 0 && Stream::comes_whole(share)) {
+    const auto load_again = [&](int i, int stage) {
+      if (!stays && stage < share.stages) load(i, stage);
+    };
+    if (count > 0 && Stream::kTogether == kInputs && share.stages == kInputs) {
+      // What most parts are, without a branch between the two products.
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         if (i >= count) continue;
@@ -127,9 +148,37 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
     } else if (count > 0) {
 #pragma unroll 1
       for (int stage = 0; stage < share.stages; stage += kInputs) {
+        const bool second = stage + 1 < share.stages;
+        const int next = stage + kInputs < share.stages ? stage + kInputs : 0;
+        if constexpr (Stream::kTogether == kInputs) {
+          prepare_again(0);
+          if (second) prepare_again(1);
 #pragma unroll
-        for (int i = 0; i < kInputs; ++i) {
-          if (i == 0 || stage + i < share.stages) take(i, stage + i);
+          for (int i = 0; i < kBatch; ++i) {
+            if (i >= count) continue;
+            const uint8_t* stages = stream.wait();
+            add_product(stages, 0, sums[i]);
+            if (i + 1 == count) load_again(0, next);
+            if (second) add_product(stages + Format::kStageBytes, 1, sums[i]);
+            stream.release();
+          }
+          load_again(1, next + 1);
+        } else {
+          static_assert(Stream::kTogether == 1);
+#pragma unroll
+          for (int input_index = 0; input_index < kInputs; ++input_index) {
+            if (input_index > 0 && !second) continue;
+            prepare_again(input_index);
+#pragma unroll
+            for (int i = 0; i < kBatch; ++i) {
+              if (i >= count) continue;
+              add_product(stream.wait(), input_index, sums[i]);
+              stream.release();
+            }
+            load_again(input_index, stage + input_index + kInputs < share.stages
+                                        ? stage + input_index + kInputs
+                                        : input_index);
+          }
         }
       }
     }
@@ -143,20 +192,14 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
         }
       }
     }
+    if (batch == 0) settle(room);
     __syncthreads();
     for (int item = warp; item < teams * kBatch * kTokenTiles; item += kWarps) {
       const int t = item % kTokenTiles, slot = item / kTokenTiles;
       const int owner = slot / kBatch, index = batch * kBatch + slot % kBatch;
       if (index >= shares[owner * parts].tiles || t * 8 >= rows) continue;
-      const TileSums* from = &partials.sums[turn][slot * parts][t][lane];
-      constexpr int kNext = kTokenTiles * 32;
-      const int each = parts / shape.slices;
-      TileSums sum{};
-      for (int first = 0; first < parts; first += each) {
-        TileSums slice = from[first * kNext];
-        for (int p = first + 1; p < first + each; ++p) slice = added(slice, from[p * kNext]);
-        sum = first == 0 ? slice : added(sum, slice);
-      }
+      const TileSums sum = sum_of_parts(&partials.sums[turn][slot * parts][t][lane],
+                                        kTokenTiles * 32, parts, parts / shape.slices);
       const Share& owned = shares[owner * parts];
       epilogue(sum, owned.first + index * owned.stride, index * teams + owner, t);
     }

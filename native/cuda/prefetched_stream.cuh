@@ -32,16 +32,14 @@ class PrefetchedStream {
   using Order = StageOrder<Format, kBatch, 1, PrefetchMemory>;
 
  public:
+  static constexpr int kTogether = 1;
+
   __device__ PrefetchedStream(int kinds, int matrices, PrefetchMemory& memory)
       : memory_(memory), order_{memory, kinds, matrices, 0} {
     // The shuffle tells the compiler that all lanes agree.
     order_.warp = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / 32, 0);
     if (threadIdx.x % 32 == 0) order_.start(memory.state[order_.warp]);
     for (int slot = 0; slot < kAhead; ++slot) ask(slot);
-  }
-
-  static __device__ __forceinline__ bool comes_whole(const Share& share) {
-    return Order::comes_whole(share);
   }
 
   // The next stage, in global memory.
@@ -67,7 +65,7 @@ class PrefetchedStream {
       StreamState& s = memory_.state[order_.warp];
       const bool more = s.matrix < order_.matrices;
       memory_.asked[order_.warp][slot] = more ? s.next : nullptr;
-      if (more) order_.step(s, Format::kStageBytes);
+      if (more) order_.step(s);
     }
     __syncwarp();
     const uint8_t* stage = memory_.asked[order_.warp][slot];

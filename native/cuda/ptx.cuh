@@ -126,6 +126,20 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_
       : "memory");
 }
 
+// The same of bytes that nobody needs again: they are the first to leave L2.
+__device__ __forceinline__ void bulk_copy_once(uint32_t to, const void* from, uint32_t bytes,
+                                               uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], policy;\n"
+      "}" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // Programmatic dependent launch: lets the next kernel start while this one runs; waits until the
 // kernel before has ended and its writes are seen.
 __device__ __forceinline__ void let_next_kernel_start() {

@@ -27,11 +27,13 @@ __device__ __forceinline__ void grid_barrier(unsigned* arrivals, unsigned& expec
 // Brings to L2 the cache entries that this block will attend to.
 template <class Memory>
 __device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer, const Memory& memory) {
-  const int unit = static_cast<int>(blockIdx.x);
+  const int block = static_cast<int>(blockIdx.x), unit = block / memory.unit_blocks;
   if (unit >= a.groups * a.kv_heads) return;
   const RowGroup group = memory.group[unit / a.kv_heads];
   const StepRow& row = memory.row[group.first + group.count - 1];
-  ask_for_entries(a, layer, unit, row, row.visible, kThreads);
+  ask_for_entries(a, layer, unit, row, row.visible,
+                  static_cast<int>(threadIdx.x) + block % memory.unit_blocks * kThreads,
+                  memory.unit_blocks * kThreads);
 }
 
 // Fetches the weights of a norm for the block's own tiles, in the background.
@@ -53,6 +55,11 @@ __device__ __forceinline__ void fill_memory(const StepArgs& a, Memory& memory) {
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < a.rows) memory.row[thread] = a.row[thread];
   if (thread < a.groups) memory.group[thread] = a.group[thread];
+  if (thread == kThreads - 1) {
+    int longest = 0;
+    for (int i = 0; i < a.rows; ++i) longest = max(longest, a.row[i].visible);
+    memory.unit_blocks = blocks_of_unit(a.groups * a.kv_heads, longest);
+  }
   const int pairs = a.head_dim / 2;
   for (int i = thread; i < a.rows * pairs; i += kThreads) {
     memory.rotary[i / pairs][i % pairs] =
@@ -70,6 +77,32 @@ __device__ __forceinline__ void fill_memory(const StepArgs& a, Memory& memory) {
   }
 }
 
+// Attention of all units; needs a barrier of the grid behind it.
+template <int kHeadDim, class Memory, class Barrier>
+__device__ __forceinline__ void run_attention(const StepArgs& a, int layer, bool bf16,
+                                              Memory& memory, Barrier barrier) {
+  const int units = a.groups * a.kv_heads, block = static_cast<int>(blockIdx.x);
+  const auto put = [&](int row, int column, uint16_t value) {
+    __stcg(a.attention + activation_index(row, column, 0), value);
+  };
+  const int unit_blocks = memory.unit_blocks;
+  if (unit_blocks == 1) {
+#pragma unroll 1
+    for (int unit = block; unit < units; unit += static_cast<int>(gridDim.x)) {
+      attend<kHeadDim, kWarps>(a, layer, unit, bf16, memory.row, memory.group, memory.attention,
+                               put);
+    }
+    return;
+  }
+  if (block < units * unit_blocks) {
+    const int unit = block / unit_blocks;
+    attend_teams<kHeadDim, kWarps>(a, layer, unit, block % unit_blocks, unit_blocks, memory.row,
+                                   memory.group, memory.attention.tail, a.attention_parts[unit]);
+  }
+  barrier();
+  put_teams_together<kHeadDim, kWarps>(a, bf16, memory.row, memory.group, put);
+}
+
 template <Kernels kKernels, class Format, int kTokenTiles>
 __device__ __forceinline__ void run_layers(const StepArgs& a) {
   extern __shared__ __align__(128) uint8_t shared[];
@@ -83,44 +116,44 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
   Stream stream(kMatrixKinds, matrices, memory.stream);
   fill_memory(a, memory);
   __syncthreads();
+  const auto squares_in = [&](void* room) {
+    return Squares(a.squares, a.rows, a.hidden, kWarps, room, Partials<kTokenTiles>::kSetBytes);
+  };
   unsigned expected = 0;
+  const auto barrier = [&] { grid_barrier(a.arrivals, expected); };
   int turn = 0;
 #pragma unroll 1
   for (int phase = 0; phase < matrices; ++phase) {
     const int layer = phase / kMatrixKinds;
     const auto kind = static_cast<MatrixKind>(phase % kMatrixKinds);
     if (kind == kO) {
-#pragma unroll 1
-      for (int unit = static_cast<int>(blockIdx.x); unit < a.groups * a.kv_heads;
-           unit += static_cast<int>(gridDim.x)) {
-        const auto put_attention = [&](int row, int column, uint16_t value) {
-          __stcg(a.attention + activation_index(row, column, 0), value);
-        };
-        if (a.head_dim == 128) {
-          attend<128, kWarps>(a, layer, unit, kBf16, memory.row, memory.group, memory.attention,
-                              put_attention);
-        } else {
-          attend<64, kWarps>(a, layer, unit, kBf16, memory.row, memory.group, memory.attention,
-                             put_attention);
-        }
+      if (a.head_dim == 128) {
+        run_attention<128>(a, layer, kBf16, memory, barrier);
+      } else {
+        run_attention<64>(a, layer, kBf16, memory, barrier);
       }
-      grid_barrier(a.arrivals, expected);
+      barrier();
     }
     const uint16_t* source = source_of(a, layer, kind);
     Inputs inputs{reinterpret_cast<const uint8_t*>(source), a.scales};
     if constexpr (kCodes) {
       quantize(source, a.rows, columns_of(a, layer, kind), a.four_bits, a.codes, a.scales, 0);
-      grid_barrier(a.arrivals, expected);
+      barrier();
       inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
     }
     multiply<Format, kTokenTiles>(
         stream, memory.stream.share[kind], a.shapes[kind], inputs, a.rows,
         memory.constants[threadIdx.x / 32], partials_of<kTokenTiles>(memory), turn,
-        [&] {
+        [&](void* room) {
           if (kind == kQkv) ask_for_cache(a, layer, memory);
           if (kind == kQkv || kind == kGateUp) {
-            inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, memory.rms);
+            ask_for_squares(squares_in(room));
             ask_for_norm(a, 2 * layer + (kind == kQkv ? 1 : 2), memory);
+          }
+        },
+        [&](void* room) {
+          if (kind == kQkv || kind == kGateUp) {
+            inverse_rms(squares_in(room), a.epsilon, memory.rms);
           }
         },
         [&](const TileSums& sums, int tile, int index, int t) {
@@ -147,7 +180,7 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
           }
         });
     copies_done();
-    grid_barrier(a.arrivals, expected);
+    barrier();
   }
 }
 
@@ -166,11 +199,15 @@ __device__ __forceinline__ void run_head(const HeadArgs& a) {
     grid_barrier(a.arrivals, expected);
     inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
   }
+  const auto squares_in = [&](void* room) {
+    return Squares(a.squares, a.rows, a.hidden, kWarps, room, Partials<kTokenTiles>::kSetBytes);
+  };
   int turn = 0;
   multiply<Format, kTokenTiles>(
       stream, memory.stream.share[0], a.shape, inputs, a.rows, memory.constants[threadIdx.x / 32],
       partials_of<kTokenTiles>(memory), turn,
-      [&] { inverse_rms(a.squares, a.hidden, a.epsilon, a.rows, memory.rms); },
+      [&](void* room) { ask_for_squares(squares_in(room)); },
+      [&](void* room) { inverse_rms(squares_in(room), a.epsilon, memory.rms); },
       [&](const TileSums& sums, int tile, int, int t) {
         place_logits(a, sums, tile, t, memory.rms);
       });

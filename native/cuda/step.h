@@ -12,11 +12,6 @@ constexpr int kPassRows = 64;    // the most rows of one pass through the layers
 constexpr int kNarrowRows = 16;  // the most of a pass of one kernel (step.cuh); wide.cuh takes more
 constexpr int kTileRows = 16;    // output rows of a weight tile
 
-// Rows for which a wide pass of `rows` has room; 0 where it is a narrow one.
-__host__ __device__ constexpr int wide_rows_of(int rows) {
-  return rows <= kNarrowRows ? 0 : rows <= 32 ? 32 : kPassRows;
-}
-
 constexpr int kMaxParts = 16;
 constexpr int kMostSlices = 4;
 constexpr int kMaxHeadDim = 128;
@@ -47,6 +42,17 @@ struct RowGroup {
   int32_t first, count;
 };
 
+constexpr int kSplit = 16;  // positions that a warp attends to at a time
+constexpr int kTeams = 16;  // among which splits are dealt out
+
+// Results of the teams of an attention unit, to be added in order.
+template <int kStride>
+struct AttentionParts {
+  float out[kTeams][kQueries][kStride];
+  float maximum[kTeams][kQueries];
+  float total[kTeams][kQueries];
+};
+
 // Where blocks that take a slice of the columns each meet (wide_multiply.cuh).
 struct SliceExchange {
   float4* sums;        // [slice][tile][token tile][lane]
@@ -68,6 +74,7 @@ struct StepArgs {
   int layers, hidden, intermediate, heads, kv_heads, head_dim, max_positions;
   int hidden_padded, attention_padded, intermediate_padded;
   int rows, groups;
+  int wide_rows;   // for which a wide pass has room; 0: a narrow one
   bool four_bits;  // activations are rounded to 4 bits
   bool head_bf16;  // the head reads bf16, otherwise f16
   float epsilon;
@@ -82,6 +89,7 @@ struct StepArgs {
   float* squares;        // [row][hidden / 16]: sums of squares of the residual stream
   uint16_t* normed;      // the residual stream times the next norm's weights
   __half* query;         // [row][heads · head_dim], natural order
+  AttentionParts<kMaxHeadDim>* attention_parts;  // [unit], of a narrow pass with few of them
   uint16_t* attention;
   uint16_t* mlp;
   int8_t* codes;  // of the activations that are multiplied next, for products of integers
@@ -98,6 +106,7 @@ struct HeadArgs {
   MatrixShape shape;
   int vocabulary, hidden, hidden_padded;
   int rows;  // of the pass, all of which are multiplied
+  int wide_rows;
   float epsilon;
   const int32_t* logit_row;  // of each row of the pass its row of logits, or -1
   const uint16_t* normed;
@@ -139,6 +148,12 @@ using HeadLaunch = int (*)(const HeadArgs& args, int blocks, void* stream);
 struct Launchers {
   StepLaunch step;
   HeadLaunch head;
+  int narrow_rows;  // more are a wide pass
+
+  // StepArgs::wide_rows of a pass.
+  [[nodiscard]] constexpr int wide_rows(int rows) const {
+    return rows <= narrow_rows ? 0 : rows <= 32 ? 32 : kPassRows;
+  }
 };
 
 // By weight format and activations (`integers`: 8- or 4-bit).

@@ -20,13 +20,15 @@ StepBuffers::CodesBuffer::CodesBuffer(int columns)
       scales_(kFloats * (columns / 32), kWhat) {}
 
 StepBuffers::StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, int max_context,
-                         const core::RopeScaling& scaling)
+                         int blocks, const core::RopeScaling& scaling)
     : shape_(shape) {
   const int width = shape.heads * shape.head_dim;
   residual_ = DeviceBuffer(kFloats * shape.hidden, kWhat);
   squares_ = DeviceBuffer(kFloats * (shape.hidden / kTileRows), kWhat);
   normed_ = DeviceBuffer(kHalves * padded_columns(shape.hidden), kWhat);
   query_ = DeviceBuffer(kHalves * width, kWhat);
+  // A unit that several blocks attend to has two of them at least.
+  attention_parts_ = DeviceBuffer(sizeof(AttentionParts<kMaxHeadDim>) * (blocks / 2), kWhat);
   attention_ = DeviceBuffer(kHalves * padded_columns(width), kWhat);
   mlp_ = DeviceBuffer(kHalves * padded_columns(shape.intermediate), kWhat);
   widest = padded_columns(std::max({widest, shape.hidden, width, shape.intermediate}));
@@ -75,6 +77,7 @@ void StepBuffers::describe(StepArgs& a) const {
   a.first = a.normed;
   a.first_padded = a.hidden_padded;
   a.query = query_.as<__half>();
+  a.attention_parts = attention_parts_.as<AttentionParts<kMaxHeadDim>>();
   a.attention = attention_.as<uint16_t>();
   a.mlp = mlp_.as<uint16_t>();
   a.codes = codes_.as<int8_t>();

@@ -11,8 +11,8 @@ namespace specquant::cuda {
 class StepBuffers {
  public:
   // `widest`: the most columns of any product's input. `sliced_tiles`: the most tiles, times their
-  // slices, of a matrix whose columns are cut into slices.
-  StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, int max_context,
+  // slices, of a matrix whose columns are cut into slices. `blocks`: of a narrow pass.
+  StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, int max_context, int blocks,
               const core::RopeScaling& scaling);
 
   float* residual() const { return residual_.as<float>(); }
@@ -33,8 +33,8 @@ class StepBuffers {
   void fill_rotary(int max_context, const core::RopeScaling& scaling);
 
   const ModelShape shape_;
-  DeviceBuffer rotary_, residual_, squares_, normed_, query_, attention_, mlp_, codes_, scales_,
-      slice_sums_, slice_arrivals_;
+  DeviceBuffer rotary_, residual_, squares_, normed_, query_, attention_parts_, attention_, mlp_,
+      codes_, scales_, slice_sums_, slice_arrivals_;
   CodesBuffer normed_codes_, attention_codes_, mlp_codes_;
 };
 

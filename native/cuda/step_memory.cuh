@@ -6,14 +6,8 @@
 
 namespace specquant::cuda {
 
-constexpr int kSplit = 16;  // positions that a warp attends to at a time
-constexpr int kTeams = 16;  // among which splits are dealt out
-
-// Results of the teams of an attention unit, to be added in order.
-struct AttentionMemory {
-  float out[kTeams][kQueries][kMaxHeadDim + 4];  // the padding keeps queries in different banks
-  float maximum[kTeams][kQueries];
-  float total[kTeams][kQueries];
+// The padding keeps queries in different banks.
+struct AttentionMemory : AttentionParts<kMaxHeadDim + 4> {
   int32_t tail[64];  // cache entries behind the prefix that a row of a tree sees
 };
 
@@ -44,6 +38,7 @@ struct StepMemory {
   float rms[kNarrowRows];
   StepRow row[kNarrowRows];
   RowGroup group[kNarrowRows];
+  int unit_blocks;  // that attend to a unit
   float2 rotary[kNarrowRows][kMaxHeadDim / 2];
   float norm[kResidualTiles][kTileRows];  // weights of the next norm, of the block's own tiles
   float residual[kResidualTiles][kNarrowRows][kTileRows];  // of the tiles that the block owns

@@ -35,11 +35,11 @@ __device__ __forceinline__ Share share_of(const MatrixShape& shape, int warp, in
   return share;
 }
 
-// What a warp's stream asks for next; its first lane alone reads and writes it.
+// What a warp's stream asks for next; one lane at a time reads and writes it.
 struct StreamState {
   const uint8_t* next;
   int tile_bytes;  // from one tile's stage to the next tile's
-  int together;    // stages of a copy
+  int last;        // stages of a part's last copy
   int copies_left, in_batch, batch;
   int matrix, kind, tile;
 };
@@ -73,26 +73,26 @@ __device__ __forceinline__ void fill_tables(const MatrixShape* shapes, int kinds
   }
 }
 
-// The order in which a warp takes its stages, in copies of one or, where a part has just two of
-// them, of up to kTogether. Tiles are taken in batches of kBatch: a copy of each, then the next of
-// each. `Memory` has the shares and the matrices' weights.
+// The order in which a warp takes its stages, in copies of kTogether of them, of which a part's
+// last may have fewer. Tiles are taken in batches of kBatch: a copy of each, then the next of each.
+// `Memory` has the shares and the matrices' weights.
 template <class Format, int kBatch, int kTogether, class Memory>
 struct StageOrder {
   const Memory& memory;
   const int kinds, matrices;
   int warp;
 
-  // Whether a part comes in one copy.
-  static __device__ __forceinline__ bool comes_whole(const Share& share) {
-    return kTogether == 2 && share.stages == 2;
+  // Bytes of the present copy.
+  static __device__ __forceinline__ int bytes(const StreamState& s) {
+    return (s.copies_left == 1 ? s.last : kTogether) * Format::kStageBytes;
   }
 
   __device__ __forceinline__ void start(StreamState& s) const {
     s.matrix = s.kind = -1;
     open_next_matrix(s);
   }
-  // To the copy behind the present one, of `bytes`.
-  __device__ __forceinline__ void step(StreamState& s, int bytes) const {
+  // To the copy behind the present one.
+  __device__ __forceinline__ void step(StreamState& s) const {
     if (s.in_batch + 1 < s.batch) {
       ++s.in_batch;
       s.next += s.tile_bytes;
@@ -100,7 +100,8 @@ struct StageOrder {
     }
     s.in_batch = 0;
     if (--s.copies_left > 0) {
-      s.next -= static_cast<int64_t>(s.tile_bytes) * (s.batch - 1) - bytes;
+      s.next -=
+          static_cast<int64_t>(s.tile_bytes) * (s.batch - 1) - kTogether * Format::kStageBytes;
       return;
     }
     s.tile += s.batch;
@@ -116,7 +117,7 @@ struct StageOrder {
     const Share& share = memory.share[s.kind][warp];
     s.batch = min(kBatch, share.tiles - s.tile);
     s.in_batch = 0;
-    s.copies_left = share.stages / s.together;
+    s.copies_left = (share.stages + kTogether - 1) / kTogether;
     s.next = memory.weights[s.matrix] +
              (static_cast<size_t>(share.first + s.tile * share.stride) * share.row_stages +
               share.begin) *
@@ -128,7 +129,7 @@ struct StageOrder {
       const Share& share = memory.share[s.kind][warp];
       if (share.tiles == 0) continue;
       s.tile = 0;
-      s.together = comes_whole(share) ? 2 : 1;
+      s.last = (share.stages - 1) % kTogether + 1;
       s.tile_bytes = share.stride * share.row_stages * Format::kStageBytes;
       open_batch(s);
       return;
@@ -140,10 +141,9 @@ struct StageOrder {
 // read back through the same queue as the weights.
 template <class Format, int kBatch>
 class WeightStream {
-  static constexpr int kTogether = Format::kStageBytes <= 1088 ? 2 : 1;
-  using Order = StageOrder<Format, kBatch, kTogether, StreamMemory>;
-
  public:
+  static constexpr int kTogether = Format::kStageBytes <= 1088 ? 2 : 1;  // stages of a copy
+
   __device__ WeightStream(int kinds, int matrices, StreamMemory& memory)
       : memory_(memory), order_{memory, kinds, matrices, 0} {
     // The shuffle tells the compiler that all lanes agree.
@@ -159,10 +159,6 @@ class WeightStream {
     __syncwarp();
   }
 
-  static __device__ __forceinline__ bool comes_whole(const Share& share) {
-    return Order::comes_whole(share);
-  }
-
   // The next copy, once it has arrived.
   __device__ __forceinline__ const uint8_t* wait() {
     barrier_wait(barriers_ + slot_ * 8, parity_);
@@ -171,7 +167,7 @@ class WeightStream {
   // Gives its place back, to be filled with a later one.
   __device__ __forceinline__ void release() {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ask(slot_);
+    if (elected()) ask(slot_);
     if (++slot_ == kSlots) {
       slot_ = 0;
       parity_ ^= 1;
@@ -179,6 +175,8 @@ class WeightStream {
   }
 
  private:
+  using Order = StageOrder<Format, kBatch, kTogether, StreamMemory>;
+
   // More bytes on their way than the memory's latency needs make every other read wait longer.
   static constexpr int kSlotBytes = kTogether * Format::kStageBytes;
   static constexpr int kSlots = kRingBytes / kSlotBytes;
@@ -187,10 +185,10 @@ class WeightStream {
   __device__ __forceinline__ void ask(int slot) {
     StreamState& s = memory_.state[order_.warp];
     if (s.matrix >= order_.matrices) return;
-    const int bytes = s.together * Format::kStageBytes;
+    const int bytes = Order::bytes(s);
     barrier_expect(barriers_ + slot * 8, bytes);
-    bulk_copy(ring_ + slot * kSlotBytes, s.next, bytes, barriers_ + slot * 8);
-    order_.step(s, bytes);
+    bulk_copy_once(ring_ + slot * kSlotBytes, s.next, bytes, barriers_ + slot * 8);
+    order_.step(s);
   }
 
   StreamMemory& memory_;

@@ -220,8 +220,8 @@ Stored stored_kind(core::TensorKind kind) {
 
 // One block a row of the embedding.
 __global__ void embed(const uint8_t* data, WeightFormat format, MatrixShape shape,
-                      const StepRow* rows, const float* norm, bool bf16, float* residual,
-                      float* squares, uint16_t* normed) {
+                      const StepRow* rows, int wide_rows, const float* norm, bool bf16,
+                      float* residual, float* squares, uint16_t* normed) {
   const int row = rows[blockIdx.x].token;
   const int lane_row = row % 16;
   for (int column = static_cast<int>(threadIdx.x); column < shape.columns; column += blockDim.x) {
@@ -254,8 +254,7 @@ __global__ void embed(const uint8_t* data, WeightFormat format, MatrixShape shap
       v = has_zero_points(format) ? s.x * (code + s.y) : s.x * code + s.y;
     }
     residual[static_cast<size_t>(blockIdx.x) * shape.columns + column] = v;
-    normed[activation_index(static_cast<int>(blockIdx.x), column,
-                            wide_rows_of(static_cast<int>(gridDim.x)))] =
+    normed[activation_index(static_cast<int>(blockIdx.x), column, wide_rows)] =
         to_16_bits(v * norm[column], bf16);
     float square = v * v;
     for (int step = 1; step < 16; step *= 2)
@@ -366,8 +365,8 @@ DeviceMatrix place_matrix(const MatrixOrigin& from, WeightFormat format, const c
 int launch_embed(const DeviceMatrix& matrix, int rows, const float* norm, bool bf16,
                  const StepArgs& a, float* residual, void* stream) {
   embed<<<static_cast<unsigned>(rows), 256, 0, static_cast<cudaStream_t>(stream)>>>(
-      matrix.data.as<uint8_t>(), matrix.format, matrix.shape, a.row, norm, bf16, residual,
-      a.squares, a.normed);
+      matrix.data.as<uint8_t>(), matrix.format, matrix.shape, a.row, a.wide_rows, norm, bf16,
+      residual, a.squares, a.normed);
   return cudaGetLastError();
 }
 

@@ -157,7 +157,7 @@ __device__ __forceinline__ void ask_for_unit(const StepArgs& a, int layer, int u
   const RowGroup group = a.group[unit / a.kv_heads];
   const StepRow& row = a.row[group.first + group.count - 1];
   ask_for_entries(a, layer, unit, row, min(row.visible, kMostEntries),
-                  static_cast<int>(blockDim.x));
+                  static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
 }
 
 template <class Format>
@@ -165,7 +165,7 @@ __device__ __forceinline__ void run_wide_attention(const StepArgs& a, int layer)
   extern __shared__ __align__(128) uint8_t shared[];
   constexpr bool kBf16 = Format::kAct == Act::bf16;
   auto& memory = *reinterpret_cast<AttentionMemory*>(shared);
-  const int wide_rows = wide_rows_of(a.rows);
+  const int wide_rows = a.wide_rows;
   const auto put = [&](int row, int column, uint16_t value) {
     if constexpr (Format::kAct == Act::s8) {
       const float x[1] = {__half2float(__ushort_as_half(value))};
@@ -208,12 +208,12 @@ __global__ void __launch_bounds__(kAttentionWarps * 32, 2)
 }
 
 template <class Format>
-__global__ void wide_quantize_kernel(const uint16_t* from, int rows, int columns, bool four_bits,
-                                     int8_t* codes, float* scales) {
+__global__ void wide_quantize_kernel(const uint16_t* from, int rows, int wide_rows, int columns,
+                                     bool four_bits, int8_t* codes, float* scales) {
   if constexpr (compiled_here<Kernels::sm_90>()) {
     let_next_kernel_start();
     wait_for_kernel_before();
-    quantize(from, rows, columns, four_bits, codes, scales, wide_rows_of(rows));
+    quantize(from, rows, columns, four_bits, codes, scales, wide_rows);
   }
 }
 
@@ -265,7 +265,7 @@ int launch_wide_step(const StepArgs& a, int multiprocessors, void* stream) {
   WideLauncher launcher(stream);
   if constexpr (Format::kAct == Act::s8) {  // of the first input: kernels leave those that follow
     launcher.launch(wide_quantize_kernel<Format>, 2 * multiprocessors, kQuantizeThreads, 0, a.first,
-                    a.rows, a.first_padded, a.four_bits, a.codes, a.scales);
+                    a.rows, a.wide_rows, a.first_padded, a.four_bits, a.codes, a.scales);
   }
   for (int phase = 0; phase < a.layers * kMatrixKinds; ++phase) {
     const int layer = phase / kMatrixKinds;
@@ -285,7 +285,7 @@ int launch_wide_head(const HeadArgs& a, int multiprocessors, void* stream) {
   WideLauncher launcher(stream);
   if constexpr (Format::kAct == Act::s8) {
     launcher.launch(wide_quantize_kernel<Format>, 2 * multiprocessors, kQuantizeThreads, 0,
-                    a.normed, a.rows, a.hidden_padded, false, a.codes, a.scales);
+                    a.normed, a.rows, a.wide_rows, a.hidden_padded, false, a.codes, a.scales);
   }
   launcher.launch_product<WideMemory<Format, kTokenTiles>>(wide_head_kernel<Format, kTokenTiles>,
                                                            a.shape, multiprocessors, a);

@@ -57,9 +57,9 @@ class WideStages {
     for (int tile = 0; tile < tiles; ++tile) {
       // A warp without a tile of its own helps its warpgroup with another's.
       const int stage = min(tile, share_.tiles - 1) * tile_stages_ + i;
-      bulk_copy(shared_address(memory_.weights[place][tile]),
-                weights_ + static_cast<size_t>(stage) * Format::kStageBytes, Format::kStageBytes,
-                here);
+      bulk_copy_once(shared_address(memory_.weights[place][tile]),
+                     weights_ + static_cast<size_t>(stage) * Format::kStageBytes,
+                     Format::kStageBytes, here);
     }
   }
 

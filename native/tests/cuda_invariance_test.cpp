@@ -155,6 +155,48 @@ TEST_CASE("rows of a batch equal rows alone") {
   }
 }
 
+TEST_CASE("a row of a long context equals itself among others, however many blocks attend to it") {
+  NEEDS_GPU();
+  constexpr int kLength = 1100, kBase = kLength - 12;
+  for (const Case& c : all_cases()) {
+    CAPTURE(std::string(name_of(c.precision)));
+    CAPTURE(c.spec.seed);
+    const RandomModel random(c.spec);
+    const auto model = make_cuda_model(random.file(), {&c.precision, 1}, 3, kLength + 40);
+    std::mt19937 source(31);
+    const Tokens tokens = random_tokens(kLength, source), other = random_tokens(20, source);
+    // Passes of 64 rows, where each unit has one block.
+    std::vector<Row> wide = forward(*model, c.precision, {{0, 0, tokens, {}}});
+    wide.erase(wide.begin(), wide.begin() + kBase);
+    forward(*model, c.precision, {{1, 0, std::span(tokens).first(kBase), {}}});
+    std::vector<Row> narrow;
+    for (int i = kBase; i < kLength; ++i) {
+      const Rows rows{1, i, std::span(tokens).subspan(i, 1), {}};
+      narrow.push_back(forward(*model, c.precision, {rows})[0]);
+    }
+    CHECK(narrow == wide);
+    for (const int n : {3, 8, 12}) {
+      CAPTURE(n);
+      const Rows rows{1, kBase, std::span(tokens).subspan(kBase, n), {}};
+      const std::vector<Row> together = forward(*model, c.precision, {rows});
+      CHECK(std::equal(together.begin(), together.end(), wide.begin()));
+      // Beside a short sequence.
+      const std::vector<Row> beside = forward(*model, c.precision, {{2, 0, other, {}}, rows});
+      CHECK(std::equal(beside.begin() + 20, beside.end(), wide.begin()));
+      const std::vector<Row> few =
+          forward(*model, c.precision, {{2, 0, std::span(other).first(2), {}}, rows});
+      CHECK(std::equal(few.begin() + 2, few.end(), wide.begin()));
+    }
+    // A tree of three nodes behind the same trunk: two children of the first.
+    const std::vector<uint64_t> ancestors = {1, 3, 5};
+    const std::vector<Row> tree =
+        forward(*model, c.precision, {{1, kBase, std::span(tokens).subspan(kBase, 3), ancestors}});
+    CHECK(tree[0] == wide[0]);
+    CHECK(tree[1] == wide[1]);
+    CHECK(tree[2] != wide[2]);
+  }
+}
+
 TEST_CASE("the logits of last rows alone equal those among all rows") {
   NEEDS_GPU();
   for (const Case& c : all_cases()) {
