@@ -47,15 +47,16 @@ struct TokenTile {
   const float* scales;  // of codes: [block of 32 columns][row], from the lane's own
 };
 
-// Blocks of 32 columns from `column` on; 16 bytes of values or 8 of codes a lane.
-template <class Fragment, int kBlocks>
+// Blocks of 32 columns from `column` on; 16 bytes of values or 8 of codes a lane. load(address)
+// reads them.
+template <class Fragment, int kBlocks, class Load>
 __device__ __forceinline__ void load_blocks(const TokenTile& tile, int column,
-                                            Fragment (&x)[kBlocks]) {
+                                            Fragment (&x)[kBlocks], Load load) {
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     x[b] = Fragment{};
     if (tile.row != nullptr) {
-      x[b] = __ldcg(reinterpret_cast<const Fragment*>(
+      x[b] = load(reinterpret_cast<const Fragment*>(
           tile.row + static_cast<size_t>(column / 32 + b) * (kPassRows * 4 * sizeof(Fragment))));
     }
   }

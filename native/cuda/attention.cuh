@@ -1,4 +1,5 @@
-// Attention of a group of rows over the KV cache: one block of threads for a group and KV head.
+// Attention of a group of rows over the KV cache: one block of threads for a group and KV head, or
+// several.
 //
 // Products are transposed: positions, then dimensions, fill the 16 rows of a tensor-core tile, and
 // the query heads of a KV head and the rows of the group its eight columns ("queries"). Positions
@@ -8,16 +9,24 @@
 // does not see change no bit of them.
 #pragma once
 
+#include "cuda/handover.cuh"
 #include "cuda/step_memory.cuh"
 
 namespace specquant::cuda {
 
-// What teams first, first + step ... of a unit find, to `parts`; `tail` is shared memory. Needs a
-// block barrier behind it.
-template <int kHeadDim, int kBlockWarps, class Parts>
+// Teams of a group's units, of which each row of the group sees some.
+__device__ __forceinline__ int teams_of(const RowGroup& group, const StepRow* rows) {
+  const int length = rows[group.first + group.count - 1].visible;
+  return min(kTeams, (length + kSplit - 1) / kSplit);
+}
+
+// What teams first, first + step ... of a unit find, to `parts`, by store(address, value); `tail`
+// is shared memory.
+template <int kHeadDim, int kBlockWarps, class Parts, class Store>
 __device__ __forceinline__ void attend_teams(const StepArgs& a, int layer, int unit, int first_team,
                                              int team_step, const StepRow* rows,
-                                             const RowGroup* groups, int32_t* tail, Parts& parts) {
+                                             const RowGroup* groups, int32_t* tail, Parts& parts,
+                                             Store store) {
   constexpr int kBlocks = kHeadDim / 32, kTiles = kHeadDim / 16;
   constexpr float kNothing = -INFINITY;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -65,7 +74,7 @@ __device__ __forceinline__ void attend_teams(const StepArgs& a, int layer, int u
   const __half* values = a.values + head_start + static_cast<size_t>(r) * a.max_positions;
   const float scale = rsqrtf(static_cast<float>(kHeadDim)) * 1.44269504F;  // to powers of two
 
-  const int teams = min(kTeams, (length + kSplit - 1) / kSplit);
+  const int teams = teams_of(group, rows);
 #pragma unroll 1
   for (int team = first_team + warp * team_step; team < teams; team += kBlockWarps * team_step) {
     // Of queries 2c and 2c + 1; out[d] holds dimensions 16d + r, for both, and 16d + r + 8.
@@ -164,35 +173,40 @@ __device__ __forceinline__ void attend_teams(const StepArgs& a, int layer, int u
 
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      const int number = 2 * c + i;
+      if (number >= used) continue;
       if (r == 0) {
-        parts.maximum[team][2 * c + i] = maximum[i];
-        parts.total[team][2 * c + i] = total[i];
+        store(&parts.maximum[team][number], maximum[i]);
+        store(&parts.total[team][number], total[i]);
       }
 #pragma unroll
       for (int d = 0; d < kTiles; ++d) {
-        parts.out[team][2 * c + i][d * 16 + r] = out[d][i];
-        parts.out[team][2 * c + i][d * 16 + r + 8] = out[d][2 + i];
+        store(&parts.out[team][number][d * 16 + r], out[d][i]);
+        store(&parts.out[team][number][d * 16 + r + 8], out[d][2 + i]);
       }
     }
   }
 }
 
-// The output of a unit's query in a dimension, from all its teams. load(address) reads a result.
-template <class Parts, class Load>
-__device__ __forceinline__ float teams_together(const Parts& parts, int length, int query,
-                                                int dimension, Load load) {
-  const int teams = min(kTeams, (length + kSplit - 1) / kSplit);
+// Puts the output of a unit's query in a dimension, from all its teams.
+template <int kHeadDim, class Parts, class Put>
+__device__ __forceinline__ void put_teams(const StepArgs& a, int unit, const RowGroup& group,
+                                          int query, int dimension, bool bf16, const StepRow* rows,
+                                          const Parts& parts, Put put) {
+  const int heads = a.heads / a.kv_heads;
+  const int teams = teams_of(group, rows);
   float highest = -INFINITY;
 #pragma unroll 8
-  for (int w = 0; w < teams; ++w) highest = fmaxf(highest, load(&parts.maximum[w][query]));
+  for (int w = 0; w < teams; ++w) highest = fmaxf(highest, parts.maximum[w][query]);
   float sum = 0.0F, value = 0.0F;
 #pragma unroll 4
   for (int w = 0; w < teams; ++w) {
-    const float factor = exp2f(load(&parts.maximum[w][query]) - highest);
-    sum = fmaf(load(&parts.total[w][query]), factor, sum);
-    value = fmaf(load(&parts.out[w][query][dimension]), factor, value);
+    const float factor = exp2f(parts.maximum[w][query] - highest);
+    sum = fmaf(parts.total[w][query], factor, sum);
+    value = fmaf(parts.out[w][query][dimension], factor, value);
   }
-  return value / sum;
+  const int column = (unit % a.kv_heads * heads + query % heads) * kHeadDim + dimension;
+  put(group.first + query / heads, column, to_16_bits(value / sum, bf16));
 }
 
 // A unit by one block. The result goes to put(row, column, value), called by whole warps for 32
@@ -201,54 +215,98 @@ template <int kHeadDim, int kBlockWarps, class Put>
 __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, bool bf16,
                                        const StepRow* rows, const RowGroup* groups,
                                        AttentionMemory& memory, Put put) {
-  attend_teams<kHeadDim, kBlockWarps>(a, layer, unit, 0, 1, rows, groups, memory.tail, memory);
+  attend_teams<kHeadDim, kBlockWarps>(a, layer, unit, 0, 1, rows, groups, memory.tail, memory,
+                                      [](float* to, float value) { *to = value; });
   __syncthreads();
   const RowGroup group = groups[unit / a.kv_heads];
-  const int heads = a.heads / a.kv_heads;
-  const int length = rows[group.first + group.count - 1].visible;
-  for (int i = static_cast<int>(threadIdx.x); i < group.count * heads * kHeadDim;
-       i += kBlockWarps * 32) {
-    const int query = i / kHeadDim, dimension = i % kHeadDim;
-    const float value =
-        teams_together(memory, length, query, dimension, [](const float* from) { return *from; });
-    put(group.first + query / heads,
-        (unit % a.kv_heads * heads + query % heads) * kHeadDim + dimension,
-        to_16_bits(value, bf16));
+  const int used = group.count * (a.heads / a.kv_heads);
+  for (int i = static_cast<int>(threadIdx.x); i < used * kHeadDim; i += kBlockWarps * 32) {
+    put_teams<kHeadDim>(a, unit, group, i / kHeadDim, i % kHeadDim, bf16, rows, memory, put);
   }
 }
 
-// Entries up to which one block attends to a unit, since more cost another barrier of the grid.
-constexpr int kShortContext = 512;
-
-// Blocks that attend to a unit of a narrow pass whose longest row sees `longest` entries.
+// Blocks that attend to a unit of a narrow pass whose longest row sees `longest` entries. Two are
+// worth their handing over only for many entries.
 __device__ __forceinline__ int blocks_of_unit(int units, int longest) {
+  constexpr int kManyEntries = 512;
   int blocks = 1;
-  if (longest <= kShortContext) return blocks;
   while (blocks < kTeams && blocks * 2 * units <= static_cast<int>(gridDim.x)) blocks *= 2;
-  return blocks;
+  return blocks == 2 && longest <= kManyEntries ? 1 : blocks;
 }
 
-// The end of what blocks of all units have left in a.attention_parts, by the whole grid, a warp for
-// 32 columns of a query.
-template <int kHeadDim, int kBlockWarps, class Put>
-__device__ __forceinline__ void put_teams_together(const StepArgs& a, bool bf16,
-                                                   const StepRow* rows, const RowGroup* groups,
-                                                   Put put) {
-  constexpr int kPieces = kQueries * kHeadDim / 32;  // of a unit
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int heads = a.heads / a.kv_heads, units = a.groups * a.kv_heads;
-  for (int piece = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-       piece < units * kPieces; piece += kBlockWarps * static_cast<int>(gridDim.x)) {
-    const int unit = piece / kPieces, query = piece % kPieces * 32 / kHeadDim;
-    const int dimension = piece % kPieces * 32 % kHeadDim + lane;
+// Marks all that blocks of all units will hand over in a pass's first layer. Part of the grid's
+// threads do it.
+template <class Parts>
+__device__ __forceinline__ void mark_teams(Parts* parts, int units, int thread, int threads) {
+  auto* const pieces = reinterpret_cast<uint4*>(parts);
+  static_assert(sizeof(Parts) % sizeof(uint4) == 0);
+  const int count = units * static_cast<int>(sizeof(Parts) / sizeof(uint4));
+  for (int i = thread; i < count; i += threads) {
+    __stcg(pieces + i, make_uint4(kMark, kMark, kMark, kMark));
+  }
+}
+
+// Puts what all teams of a unit have handed over, as put_teams does, for 32 dimensions of a query
+// from `first` on, by a warp. Lane w knows team w's share.
+template <class Parts, class Put>
+__device__ __forceinline__ void put_handed_over(const StepArgs& a, int unit, const RowGroup& group,
+                                                int query, int first, bool bf16, int teams,
+                                                const Parts& parts, Put put) {
+  static_assert(kTeams <= 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32, dimension = first + lane;
+  uint32_t maximum = 0, total = 0, out[kTeams];
+  for (bool all = false; !all;) {
+    if (lane < teams) {
+      maximum = load_relaxed(&parts.maximum[lane][query]);
+      total = load_relaxed(&parts.total[lane][query]);
+    }
+#pragma unroll
+    for (int w = 0; w < kTeams; ++w) {
+      out[w] = w < teams ? load_relaxed(&parts.out[w][query][dimension]) : 0;
+    }
+    all = maximum != kMark && total != kMark;
+#pragma unroll
+    for (int w = 0; w < kTeams; ++w) all = all && out[w] != kMark;
+    all = __all_sync(~0U, all);
+  }
+  const float own = lane < teams ? __uint_as_float(maximum) : -INFINITY;
+  float highest = own;
+  for (int step = 16; step > 0; step /= 2) {
+    highest = fmaxf(highest, __shfl_xor_sync(~0U, highest, step));
+  }
+  const float factor = exp2f(own - highest);
+  float sum = 0.0F, value = 0.0F;
+#pragma unroll
+  for (int w = 0; w < kTeams; ++w) {
+    const float team_factor = __shfl_sync(~0U, factor, w);
+    sum = fmaf(__shfl_sync(~0U, __uint_as_float(total), w), team_factor, sum);
+    value = fmaf(__uint_as_float(out[w]), team_factor, value);
+  }
+  const int heads = a.heads / a.kv_heads;
+  const int column = (unit % a.kv_heads * heads + query % heads) * a.head_dim + dimension;
+  put(group.first + query / heads, column, to_16_bits(value / sum, bf16));
+}
+
+// The end of what blocks of all units hand over, by the whole grid, a warp for 32 columns of a
+// query; the last warps of blocks, since the first attend.
+template <int kBlockWarps, class Parts, class Put>
+__device__ __forceinline__ void put_all_handed_over(const StepArgs& a, bool bf16,
+                                                    const StepRow* rows, const RowGroup* groups,
+                                                    const Parts* parts, Put put) {
+  const int warp_dims = a.head_dim / 32;
+  const int warp = kBlockWarps - 1 - static_cast<int>(threadIdx.x) / 32;
+  const int heads = a.heads / a.kv_heads, grid = static_cast<int>(gridDim.x);
+  int piece = warp * grid + static_cast<int>(blockIdx.x);  // from the unit's first on
+#pragma unroll 1
+  for (int unit = 0; unit < a.groups * a.kv_heads; ++unit) {
     const RowGroup group = groups[unit / a.kv_heads];
-    if (query >= group.count * heads) continue;
-    const float value =
-        teams_together(a.attention_parts[unit], rows[group.first + group.count - 1].visible, query,
-                       dimension, [](const float* from) { return __ldcg(from); });
-    put(group.first + query / heads,
-        (unit % a.kv_heads * heads + query % heads) * kHeadDim + dimension,
-        to_16_bits(value, bf16));
+    const int pieces = group.count * heads * warp_dims, teams = teams_of(group, rows);
+#pragma unroll 1
+    for (; piece < pieces; piece += kBlockWarps * grid) {
+      put_handed_over(a, unit, group, piece / warp_dims, piece % warp_dims * 32, bf16, teams,
+                      parts[unit], put);
+    }
+    piece -= pieces;
   }
 }
 

@@ -2,46 +2,64 @@
 // tokens of token tile `t`, in the lanes' order (TileSums).
 #pragma once
 
-#include "cuda/activations.cuh"
+#include "cuda/handover.cuh"
 #include "cuda/step_memory.cuh"
 
 namespace specquant::cuda {
 
-// Sums of squares of 16 columns each of the pass's rows, by the warps that take 1 / rms of them.
+// Sums of squares of 16 columns each of the pass's rows.
 struct Squares {
   const float* from;  // [row][count]
-  int rows, count, warps;
+  int rows, count;
   float* room;  // shared memory where they are brought meanwhile; null where they do not fit
-
-  __device__ __forceinline__ Squares(const float* squares, int rows, int columns, int warps,
-                                     void* room, size_t room_bytes)
-      : from(squares), rows(rows), count(columns / kTileRows), warps(warps) {
-    const bool fit = rows * count * sizeof(float) <= room_bytes && count % 4 == 0;
-    this->room = fit ? static_cast<float*>(room) : nullptr;
-  }
 };
 
-__device__ __forceinline__ void ask_for_squares(const Squares& s) {
-  if (s.room == nullptr) return;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  for (int row = warp; row < s.rows; row += s.warps) {
-    for (int i = row * s.count + lane * 4; i < (row + 1) * s.count; i += 32 * 4) {
-      copy_piece(s.room + i, s.from + i);
-    }
-  }
+__device__ __forceinline__ Squares squares_at(const float* from, int rows, int hidden, void* room,
+                                              size_t room_bytes) {
+  const int count = hidden / kTileRows;
+  const bool fit = rows * count * sizeof(float) <= room_bytes && count % 4 == 0;
+  return {from, rows, count, fit ? static_cast<float*>(room) : nullptr};
 }
 
-// 1 / rms of each row, to shared memory, a warp a row, from what the warp has asked for. The order
-// of the sum does not depend on the number of rows. Needs a block barrier behind it.
+__device__ __forceinline__ void ask_for_row(const Squares& s, int row) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int i = row * s.count + lane * 4; i < (row + 1) * s.count; i += 32 * 4) {
+    copy_piece(s.room + i, s.from + i);
+  }
+}
+__device__ __forceinline__ void ask_for_squares(const Squares& s) {
+  if (s.room == nullptr) return;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  for (int row = warp; row < s.rows; row += kWarps) ask_for_row(s, row);
+}
+
+// 1 / rms of each row, to shared memory, a warp a row, from what the warp has asked for, or looks
+// for again where it was not yet written (handover.cuh). The order of the sum does not depend on
+// the number of rows. Needs a block barrier behind it.
 __device__ __forceinline__ void inverse_rms(const Squares& s, float epsilon, float* out) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  copies_done();
-  __syncwarp();
-  for (int row = warp; row < s.rows; row += s.warps) {
+  for (int row = warp; row < s.rows; row += kWarps) {
     float sum = 0.0F;
+    if (s.room != nullptr) {
+      for (bool all = false; !all;) {
+        copies_done();
+        __syncwarp();
+        sum = 0.0F;
+        all = true;
 #pragma unroll 4
-    for (int i = row * s.count + lane; i < (row + 1) * s.count; i += 32) {
-      sum += s.room == nullptr ? __ldcg(s.from + i) : s.room[i];
+        for (int i = row * s.count + lane; i < (row + 1) * s.count; i += 32) {
+          all = all && __float_as_uint(s.room[i]) != kMark;
+          sum += s.room[i];
+        }
+        all = __all_sync(~0U, all);
+        if (!all) ask_for_row(s, row);
+      }
+    } else {
+      for (int i = row * s.count + lane; i < (row + 1) * s.count; i += 32) {
+        uint32_t word = kMark;
+        while (word == kMark) word = load_relaxed(s.from + i);
+        sum += __uint_as_float(word);
+      }
     }
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0U, sum, step);
     if (lane == 0) {
@@ -50,14 +68,15 @@ __device__ __forceinline__ void inverse_rms(const Squares& s, float epsilon, flo
   }
 }
 
-// Adds a product to the residual stream (`own`: of this tile, in rows of `stride`) and leaves the
-// next norm's input, by put(i, token, column, first, second) for the lane's token i, columns
-// `column` and + 8, and sums of squares. `norm` are its weights for the tile; its 1 / rms is
-// applied to the next product instead.
+// Adds a product to the residual stream (`own`: of this tile, in rows of `stride`) and leaves sums
+// of squares and the next norm's input, by put(half, column, values), called by whole warps, for
+// the lane's two tokens and its columns of the tile's halves. `norm` are the norm's weights for the
+// tile; its 1 / rms is applied to the next product instead.
 template <class Put>
 __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* norm, bool bf16,
                                                 const TileSums& sums, int tile, int t, float* own,
-                                                int stride, Put put) {
+                                                int stride, const HandedOver<float>& squares,
+                                                Put put) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float weight[2] = {norm[lane / 4], norm[lane / 4 + 8]};
   float old[2][2] = {};  // on their way together
@@ -68,23 +87,33 @@ __device__ __forceinline__ void add_to_residual(const StepArgs& a, const float* 
     old[i][0] = own[static_cast<size_t>(token) * stride + lane / 4];
     old[i][1] = own[static_cast<size_t>(token) * stride + lane / 4 + 8];
   }
+  uint16_t values[2][2];  // [half of the tile][token]
+  float square[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int token = t * 8 + lane % 4 * 2 + i;
-    float square = 0.0F;
+    const float first = old[i][0] + (i == 0 ? sums.x : sums.y);
+    const float second = old[i][1] + (i == 0 ? sums.z : sums.w);
     if (token < a.rows) {
       float* at = own + static_cast<size_t>(token) * stride + lane / 4;
-      const float first = old[i][0] + (i == 0 ? sums.x : sums.y);
-      const float second = old[i][1] + (i == 0 ? sums.z : sums.w);
       at[0] = first;
       at[8] = second;
-      put(i, token, tile * kTileRows + lane / 4, to_16_bits(first * weight[0], bf16),
-          to_16_bits(second * weight[1], bf16));
-      square = fmaf(first, first, second * second);
     }
-    for (int step = 4; step < 32; step *= 2) square += __shfl_xor_sync(~0U, square, step);
+    values[0][i] = to_16_bits(first * weight[0], bf16);
+    values[1][i] = to_16_bits(second * weight[1], bf16);
+    square[i] = fmaf(first, first, second * second);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    put(half, tile * kTileRows + half * 8 + lane / 4, values[half]);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = t * 8 + lane % 4 * 2 + i;
+    for (int step = 4; step < 32; step *= 2) square[i] += __shfl_xor_sync(~0U, square[i], step);
     if (token < a.rows && lane < 4) {
-      __stcg(a.squares + static_cast<size_t>(token) * (a.hidden / kTileRows) + tile, square);
+      squares.put(static_cast<size_t>(token) * (a.hidden / kTileRows) + tile,
+                  __float_as_uint(square[i]));
     }
   }
 }
@@ -114,8 +143,9 @@ __device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const Ti
                                           int tile, int t, const StepRow* rows, const float* rms,
                                           Turn turn) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int head = tile * kTileRows / a.head_dim;
-  const int dimension = tile * kTileRows % a.head_dim + lane / 4;
+  const int log_head_dim = 31 - __clz(a.head_dim);  // a power of two
+  const int head = tile * kTileRows >> log_head_dim;
+  const int dimension = (tile * kTileRows & (a.head_dim - 1)) + lane / 4;
   const float values[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -134,11 +164,12 @@ __device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const Ti
       a.query[(static_cast<size_t>(token) * a.heads + head) * a.head_dim + d] = rounded;
       continue;
     }
-    const int kv_head = (head - a.heads) % a.kv_heads;
+    const bool is_key = head < a.heads + a.kv_heads;
+    const int kv_head = head - a.heads - (is_key ? 0 : a.kv_heads);
     const size_t start =
         ((static_cast<size_t>(row.slot) * a.layers + layer) * a.kv_heads + kv_head) *
         a.max_positions * a.head_dim;
-    if (head < a.heads + a.kv_heads) {
+    if (is_key) {
       a.keys[start + static_cast<size_t>(row.cache_index) * a.head_dim + d] = rounded;
     } else {
       a.values[start + static_cast<size_t>(d) * a.max_positions + row.cache_index] = rounded;
@@ -147,29 +178,24 @@ __device__ __forceinline__ void place_qkv(const StepArgs& a, int layer, const Ti
 }
 
 // A tile of gate_up holds eight rows of the gate, then the same eight of up. The result goes to
-// put(i, token, column, value), for the lane's token i.
+// put(column, values), called by whole warps, for the lane's two tokens.
 template <class Put>
 __device__ __forceinline__ void silu_product(const StepArgs& a, bool bf16, const TileSums& sums,
                                              int tile, int t, const float* rms, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  uint16_t values[2] = {};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int token = t * 8 + lane % 4 * 2 + i;
     if (token >= a.rows) continue;
     const float gate = (i == 0 ? sums.x : sums.y) * rms[token];
     const float up = (i == 0 ? sums.z : sums.w) * rms[token];
-    put(i, token, tile * 8 + lane / 4, to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16));
+    values[i] = to_16_bits(gate / (1.0F + __expf(-gate)) * up, bf16);
   }
+  put(tile * 8 + lane / 4, values);
 }
 
-// What a product of a layer takes, and its columns.
-__host__ __device__ __forceinline__ const uint16_t* source_of(const StepArgs& a, int layer,
-                                                              MatrixKind kind) {
-  return kind == kO                   ? a.attention
-         : kind == kDown              ? a.mlp
-         : layer == 0 && kind == kQkv ? a.first
-                                      : a.normed;
-}
+// The columns of what a product of a layer takes.
 __host__ __device__ __forceinline__ int columns_of(const StepArgs& a, int layer, MatrixKind kind) {
   return kind == kO                   ? a.attention_padded
          : kind == kDown              ? a.intermediate_padded

@@ -1,18 +1,25 @@
 // What the formats of weights share: activations in registers, and sums of integers.
 #pragma once
 
-#include "cuda/activations.cuh"
+#include "cuda/handover.cuh"
 #include "cuda/ptx.cuh"
 
 namespace specquant::cuda {
 
-// Activations of 16 bits: kBlocks blocks of 32 columns.
+// Activations of 16 bits: kBlocks blocks of 32 columns. What other blocks hand over may not be
+// `there` when it is loaded.
 template <int kBlocks>
 struct WideInput {
   uint4 x[kBlocks];
 
   __device__ __forceinline__ void load(const TokenTile& tile, int column) {
-    load_blocks(tile, column, x);
+    load_blocks(tile, column, x, [](const uint4* from) { return load_relaxed_piece(from); });
+  }
+  __device__ __forceinline__ bool there() const {
+    bool all = true;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) all = all && written(x[b]);
+    return all;
   }
 };
 
@@ -22,9 +29,10 @@ struct CodeInput {
   float scale;  // on its way: of block l/8, token l%8
 
   __device__ __forceinline__ void load(const TokenTile& tile, int column) {
-    load_blocks(tile, column, x);
+    load_blocks(tile, column, x, [](const uint2* from) { return __ldcg(from); });
     scale = load_scale(tile, column);
   }
+  __device__ __forceinline__ bool there() const { return true; }
 };
 
 // Makes the scales that each lane has brought known to its warp.

@@ -6,10 +6,12 @@
 // 8·(l%4) ..., of weights and of activations alike, so that both are loaded in one piece; the order
 // of columns inside a product does not matter as long as both operands agree.
 //
-// Each format has an `Input`, a stage's activations of a token tile in registers, which is filled
-// in two steps so that loads of several inputs can be under way: `load` asks, `prepare` derives the
-// `Constants` that products need, which lie in shared memory, for pairs of tokens. `multiply` takes
-// a stage of a weight tile; input(t, b) gives the activations of token tile t and block b.
+// Each format has an `Input`, a stage's activations of a token tile in registers, which `load` asks
+// for, so that loads of several inputs can be under way; `Prepared`, what products need to know of
+// the inputs of a stage, as `Constants` for pairs of tokens in the warp's shared memory or in
+// registers; and `Weights`, a lane's share of a stage of a weight tile. `multiply` adds the
+// products of stages that follow one another; input(s, t, b) gives the activations of stage s,
+// token tile t and block b.
 #pragma once
 
 #include "cuda/formats_affine4.cuh"
@@ -27,21 +29,35 @@ struct Float16 {
 
   struct Constants {};
   using Input = WideInput<2>;
-  template <int kTokenTiles>
-  static __device__ __forceinline__ void prepare(const Input (&)[kTokenTiles], int, Constants*) {}
+  // A lane's share of a stage.
+  struct Weights {
+    uint4 upper[2], lower[2];  // [block]
 
-  template <int kTokenTiles, class InputAt>
-  static __device__ __forceinline__ void multiply(const uint8_t* stage, int lane, InputAt input,
-                                                  const Constants*,
+    __device__ __forceinline__ void load(const uint8_t* stage, int lane) {
+      for (int block = 0; block < 2; ++block) {
+        const uint8_t* from = stage + block * 1024 + lane * 16;
+        upper[block] = *reinterpret_cast<const uint4*>(from);
+        lower[block] = *reinterpret_cast<const uint4*>(from + 512);
+      }
+    }
+  };
+  template <int kTokenTiles>
+  struct Prepared {
+    Constants* shared;
+    __device__ __forceinline__ void prepare(const Input (&)[kTokenTiles], int) {}
+  };
+
+  template <int kTokenTiles, int kStages, class InputAt>
+  static __device__ __forceinline__ void multiply(const Weights (&weights)[kStages], int,
+                                                  InputAt input, const Prepared<kTokenTiles>*,
                                                   float (&total)[kTokenTiles][4]) {
 #pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      const uint8_t* from = stage + block * 1024 + lane * 16;
-      const uint4 upper = *reinterpret_cast<const uint4*>(from);
-      const uint4 lower = *reinterpret_cast<const uint4*>(from + 512);
+    for (int i = 0; i < kStages * 2; ++i) {
+      const int stage = i / 2, block = i % 2;
+      const uint4 &upper = weights[stage].upper[block], &lower = weights[stage].lower[block];
       uint4 x[kTokenTiles];
 #pragma unroll
-      for (int t = 0; t < kTokenTiles; ++t) x[t] = input(t, block);
+      for (int t = 0; t < kTokenTiles; ++t) x[t] = input(stage, t, block);
 #pragma unroll
       for (int t = 0; t < kTokenTiles; ++t) {
         mma(total[t], upper.x, lower.x, upper.y, lower.y, x[t].x, x[t].y);

@@ -6,12 +6,20 @@
 // keep its activations in registers.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/stream.cuh"
 
 namespace specquant::cuda {
 
-// Tiles whose sums a warp keeps at a time.
+// Tiles of a warp whose sums are added to those of its team at a time.
 __host__ __device__ constexpr int batch_of(int token_tiles) { return 4 / token_tiles; }
+
+// Those that take a stage each before the next: their sums need registers.
+template <class Format>
+__host__ __device__ constexpr int interleaved_tiles(int token_tiles) {
+  return Format::kStageColumns == 64 ? batch_of(token_tiles) : 2;
+}
 
 // Sums of a tile's rows l/4 and l/4 + 8 for tokens 2·(l%4) and + 1 of a token tile: {row, token},
 // {row, token + 1}, {row + 8, token}, {row + 8, token + 1}.
@@ -80,11 +88,10 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
                                          uint8_t* constant_bytes, Partials<kTokenTiles>& partials,
                                          int& turn, Meanwhile meanwhile, Settle settle,
                                          Epilogue epilogue) {
-  constexpr int kBatch = batch_of(kTokenTiles);
+  constexpr int kBatch = batch_of(kTokenTiles), kTogether = interleaved_tiles<Format>(kTokenTiles);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Share share = shares[warp];
-  const int parts = shape.parts;
-  const int team = warp / parts, part = warp % parts, teams = kWarps / parts;
+  const int parts = share.parts, teams = share.teams;
   TokenTile tokens[kTokenTiles];
   find_tokens<Format::kAct>(inputs, rows, tokens);
   const int begin = share.begin * Format::kStageColumns;
@@ -93,8 +100,12 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
   constexpr int kInputs = 2;
   using Constants = typename Format::Constants;
   static_assert(sizeof(Constants) * kTokenTiles * kInputs <= kConstantBytes);
-  auto* const constants = reinterpret_cast<Constants*>(constant_bytes);
   typename Format::Input input[kInputs][kTokenTiles];
+  typename Format::template Prepared<kTokenTiles> prepared[kInputs];
+#pragma unroll
+  for (int i = 0; i < kInputs; ++i) {
+    prepared[i].shared = reinterpret_cast<Constants*>(constant_bytes) + i * kTokenTiles;
+  }
   const bool stays = share.stages <= kInputs;
   const auto load = [&](int i, int stage) {
 #pragma unroll
@@ -102,93 +113,126 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
       input[i][t].load(tokens[t], begin + stage * Format::kStageColumns);
     }
   };
-  const auto prepare = [&](int i) {
-    Format::template prepare<kTokenTiles>(input[i], lane, constants + i * kTokenTiles);
+  // Looks again for what other blocks had not handed over, until all of the first `count` inputs,
+  // of the stages from `stage` on, are there.
+  const auto await = [&](int count, int stage) {
+    for (bool all = false; !all;) {
+      all = true;
+#pragma unroll
+      for (int i = 0; i < kInputs; ++i) {
+        if (i >= count) continue;
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t) {
+          if (input[i][t].there()) continue;
+          input[i][t].load(tokens[t], begin + (stage + i) * Format::kStageColumns);
+          all = false;
+        }
+      }
+    }
+    __syncwarp();
   };
-  const auto add_product = [&](const uint8_t* stage, int i, float(&sums)[kTokenTiles][4]) {
-    Format::template multiply<kTokenTiles>(
-        stage, lane, [&](int t, int b) { return input[i][t].x[b]; }, constants + i * kTokenTiles,
-        sums);
+  // Of the first one or two inputs, whose sums then take turns.
+  const auto prepare = [&](bool both) {
+    if (both) {
+#pragma unroll
+      for (int i = 0; i < kInputs; ++i) prepared[i].prepare(input[i], lane);
+    } else {
+      prepared[0].prepare(input[0], lane);
+    }
   };
+  // Adds the products of kStages from a copy, with inputs from `first` on; `copied` runs when lanes
+  // have them.
+  const auto add_products = [&]<int kStages>(std::integral_constant<int, kStages>, int first,
+                                             const uint8_t* stages, float(&sums)[kTokenTiles][4],
+                                             auto copied) {
+    typename Format::Weights weights[kStages];
+#pragma unroll
+    for (int k = 0; k < kStages; ++k) weights[k].load(stages + k * Format::kStageBytes, lane);
+    copied();
+    Format::template multiply<kTokenTiles, kStages>(
+        weights, lane, [&](int k, int t, int b) { return input[first + k][t].x[b]; },
+        prepared + first, sums);
+  };
+  constexpr std::integral_constant<int, 1> kOne;
+  constexpr std::integral_constant<int, kInputs> kBoth;
 #pragma unroll
   for (int i = 0; i < kInputs; ++i) {
     if (i == 0 || i < share.stages) load(i, i);
   }
   void* const room = partials.sums[turn ^ 1];
   meanwhile(room);
-  if (stays) {
-#pragma unroll
-    for (int i = 0; i < kInputs; ++i) {
-      if (i == 0 || i < share.stages) prepare(i);
-    }
-  }
+  await(min(kInputs, share.stages), 0);
+  if (stays) prepare(share.stages > 1);
 
   const int batches = (shares[0].tiles + kBatch - 1) / kBatch;
 #pragma unroll 1
   for (int batch = 0; batch < batches; ++batch) {
     const int count = min(kBatch, share.tiles - batch * kBatch);
-    float sums[kBatch][kTokenTiles][4] = {};
-    // Activations of a part that does not stay are others each time.
-    const auto prepare_again = [&](int i) {
-      if (!stays) prepare(i);
-    };
-    const auto load_again = [&](int i, int stage) {
-      if (!stays && stage < share.stages) load(i, stage);
-    };
-    if (count > 0 && Stream::kTogether == kInputs && share.stages == kInputs) {
-      // What most parts are, without a branch between the two products.
+    const auto keep = [&](int i, const float(&sums)[kTokenTiles][4]) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        if (i >= count) continue;
-        const uint8_t* stages = stream.wait();
-        add_product(stages, 0, sums[i]);
-        add_product(stages + Format::kStageBytes, 1, sums[i]);
-        stream.release();
+      for (int t = 0; t < kTokenTiles; ++t) {
+        partials.sums[turn][(share.team * kBatch + i) * parts + share.part][t][lane] =
+            make_float4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
       }
-    } else if (count > 0) {
+    };
+    if (Stream::kTogether == kInputs && share.stages == kInputs) {
+      // What most parts are: one copy a tile.
 #pragma unroll 1
-      for (int stage = 0; stage < share.stages; stage += kInputs) {
-        const bool second = stage + 1 < share.stages;
-        const int next = stage + kInputs < share.stages ? stage + kInputs : 0;
-        if constexpr (Stream::kTogether == kInputs) {
-          prepare_again(0);
-          if (second) prepare_again(1);
+      for (int i = 0; i < count; ++i) {
+        float sums[kTokenTiles][4] = {};
+        add_products(kBoth, 0, stream.wait(), sums, [&] { stream.release(); });
+        keep(i, sums);
+      }
+    } else {
+      const auto release = [&] { stream.release(); };
+      // Activations of a part that does not stay are others each time.
+      const auto load_again = [&](int i, int stage) {
+        if (!stays && stage < share.stages) load(i, stage);
+      };
+#pragma unroll 1
+      for (int done = 0; done < count; done += kTogether) {
+        float sums[kTogether][kTokenTiles][4] = {};
+        // take(stages, i) with what the stream has next of each tile.
+        const auto each_tile = [&](auto take) {
 #pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
-            if (i >= count) continue;
-            const uint8_t* stages = stream.wait();
-            add_product(stages, 0, sums[i]);
-            if (i + 1 == count) load_again(0, next);
-            if (second) add_product(stages + Format::kStageBytes, 1, sums[i]);
-            stream.release();
+          for (int i = 0; i < kTogether; ++i) {
+            if (done + i < count) take(stream.wait(), i);
           }
-          load_again(1, next + 1);
-        } else {
-          static_assert(Stream::kTogether == 1);
+        };
+#pragma unroll 1
+        for (int stage = 0; stage < share.stages; stage += kInputs) {
+          const bool second = stage + 1 < share.stages;
+          const int next = stage + kInputs < share.stages ? stage + kInputs : 0;
+          if (!stays) {
+            await(second ? kInputs : 1, stage);
+            prepare(second);
+          }
+          if constexpr (Stream::kTogether == kInputs) {
+            each_tile([&](const uint8_t* stages, int i) {
+              if (second) {
+                add_products(kBoth, 0, stages, sums[i], release);
+              } else {
+                add_products(kOne, 0, stages, sums[i], release);
+              }
+            });
+            load_again(0, next);
+            load_again(1, next + 1);
+          } else {
+            static_assert(Stream::kTogether == 1);
 #pragma unroll
-          for (int input_index = 0; input_index < kInputs; ++input_index) {
-            if (input_index > 0 && !second) continue;
-            prepare_again(input_index);
-#pragma unroll
-            for (int i = 0; i < kBatch; ++i) {
-              if (i >= count) continue;
-              add_product(stream.wait(), input_index, sums[i]);
-              stream.release();
+            for (int k = 0; k < kInputs; ++k) {
+              if (k == 0 || second) {
+                each_tile([&](const uint8_t* stages, int i) {
+                  add_products(kOne, k, stages, sums[i], release);
+                });
+              }
+              load_again(k, next + k);
             }
-            load_again(input_index, stage + input_index + kInputs < share.stages
-                                        ? stage + input_index + kInputs
-                                        : input_index);
           }
         }
-      }
-    }
-    if (count > 0) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-#pragma unroll
-        for (int t = 0; t < kTokenTiles; ++t) {
-          partials.sums[turn][(team * kBatch + i) * parts + part][t][lane] =
-              make_float4(sums[i][t][0], sums[i][t][1], sums[i][t][2], sums[i][t][3]);
+        for (int i = 0; i < kTogether; ++i) {
+          if (done + i < count) keep(done + i, sums[i]);
         }
       }
     }
@@ -199,7 +243,7 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
       const int owner = slot / kBatch, index = batch * kBatch + slot % kBatch;
       if (index >= shares[owner * parts].tiles || t * 8 >= rows) continue;
       const TileSums sum = sum_of_parts(&partials.sums[turn][slot * parts][t][lane],
-                                        kTokenTiles * 32, parts, parts / shape.slices);
+                                        kTokenTiles * 32, parts, share.slice_parts);
       const Share& owned = shares[owner * parts];
       epilogue(sum, owned.first + index * owned.stride, index * teams + owner, t);
     }

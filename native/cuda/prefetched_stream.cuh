@@ -63,8 +63,8 @@ class PrefetchedStream {
   __device__ __forceinline__ void ask(int slot) {
     if (threadIdx.x % 32 == 0) {
       StreamState& s = memory_.state[order_.warp];
-      const bool more = s.matrix < order_.matrices;
-      memory_.asked[order_.warp][slot] = more ? s.next : nullptr;
+      const bool more = s.run.left > 0;
+      memory_.asked[order_.warp][slot] = more ? s.run.next : nullptr;
       if (more) order_.step(s);
     }
     __syncwarp();

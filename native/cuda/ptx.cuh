@@ -129,14 +129,12 @@ __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_
 // The same of bytes that nobody needs again: they are the first to leave L2.
 __device__ __forceinline__ void bulk_copy_once(uint32_t to, const void* from, uint32_t bytes,
                                                uint32_t barrier) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
-      "{\n"
-      ".reg .b64 policy;\n"
-      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1], %2, [%3], policy;\n"
-      "}" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
+      " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
 
@@ -158,6 +156,23 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
   unsigned value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
+}
+
+// Words that one block writes while others look for them; nothing else is ordered by them.
+__device__ __forceinline__ void store_relaxed(void* to, uint32_t word) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
+__device__ __forceinline__ uint32_t load_relaxed(const void* from) {
+  uint32_t word;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from));
+  return word;
+}
+__device__ __forceinline__ uint4 load_relaxed_piece(const void* from) {
+  uint4 x;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(from));
+  return x;
 }
 
 // Copies four bytes from global to shared memory in the background; those of a thread have arrived

@@ -1,7 +1,7 @@
 // 8- and 4-bit codes of activations, made by the whole grid for all blocks to read.
 #pragma once
 
-#include "cuda/activations.cuh"
+#include "cuda/handover.cuh"
 
 namespace specquant::cuda {
 
@@ -98,7 +98,10 @@ __device__ __forceinline__ void quantize(const uint16_t* from, int rows, int col
     const int piece = block * kPassRows * 16 + row * 4 + eight, next = wide_rows * 4;
     uint4 v{};
     if (mine && wide_rows == 0) {
-      v = __ldcg(reinterpret_cast<const uint4*>(from) + octet);
+      // Of a narrow pass, which hands them over (handover.cuh).
+      do {
+        v = load_relaxed_piece(reinterpret_cast<const uint4*>(from) + octet);
+      } while (!written(v));
     } else if (mine) {
       const auto* pieces = reinterpret_cast<const uint32_t*>(from) + piece;
       v = make_uint4(__ldcg(pieces), __ldcg(pieces + next), __ldcg(pieces + 2 * next),

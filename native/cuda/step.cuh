@@ -8,6 +8,7 @@
 #include "cuda/attention.cuh"
 #include "cuda/cache_ahead.cuh"
 #include "cuda/epilogues.cuh"
+#include "cuda/handover.cuh"
 #include "cuda/quantize.cuh"
 
 namespace specquant::cuda {
@@ -22,18 +23,6 @@ __device__ __forceinline__ void grid_barrier(unsigned* arrivals, unsigned& expec
     }
   }
   __syncthreads();
-}
-
-// Brings to L2 the cache entries that this block will attend to.
-template <class Memory>
-__device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer, const Memory& memory) {
-  const int block = static_cast<int>(blockIdx.x), unit = block / memory.unit_blocks;
-  if (unit >= a.groups * a.kv_heads) return;
-  const RowGroup group = memory.group[unit / a.kv_heads];
-  const StepRow& row = memory.row[group.first + group.count - 1];
-  ask_for_entries(a, layer, unit, row, row.visible,
-                  static_cast<int>(threadIdx.x) + block % memory.unit_blocks * kThreads,
-                  memory.unit_blocks * kThreads);
 }
 
 // Fetches the weights of a norm for the block's own tiles, in the background.
@@ -55,11 +44,6 @@ __device__ __forceinline__ void fill_memory(const StepArgs& a, Memory& memory) {
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < a.rows) memory.row[thread] = a.row[thread];
   if (thread < a.groups) memory.group[thread] = a.group[thread];
-  if (thread == kThreads - 1) {
-    int longest = 0;
-    for (int i = 0; i < a.rows; ++i) longest = max(longest, a.row[i].visible);
-    memory.unit_blocks = blocks_of_unit(a.groups * a.kv_heads, longest);
-  }
   const int pairs = a.head_dim / 2;
   for (int i = thread; i < a.rows * pairs; i += kThreads) {
     memory.rotary[i / pairs][i % pairs] =
@@ -77,30 +61,100 @@ __device__ __forceinline__ void fill_memory(const StepArgs& a, Memory& memory) {
   }
 }
 
-// Attention of all units; needs a barrier of the grid behind it.
-template <int kHeadDim, class Memory, class Barrier>
-__device__ __forceinline__ void run_attention(const StepArgs& a, int layer, bool bf16,
-                                              Memory& memory, Barrier barrier) {
+// What a product of a layer takes, and the sums of squares of its rows.
+__device__ __forceinline__ const uint16_t* source_of(const StepArgs& a, int layer,
+                                                     MatrixKind kind) {
+  const Handover& h = a.handover;
+  if (kind == kQkv && layer == 0) return a.first;
+  uint16_t* field = kind == kQkv      ? h.behind
+                    : kind == kO      ? h.attention
+                    : kind == kGateUp ? h.before_mlp
+                                      : h.mlp;
+  return handed_over(h, field, kind == kQkv ? layer - 1 : layer).words;
+}
+__device__ __forceinline__ const float* squares_of(const StepArgs& a, int layer, MatrixKind kind) {
+  const Handover& h = a.handover;
+  if (kind == kGateUp) return handed_over(h, h.squares_before_mlp, layer).words;
+  return layer == 0 ? a.squares : handed_over(h, h.squares_behind, layer - 1).words;
+}
+
+// Where the residual stream goes as the next product's input: at last, as the head's.
+struct Residual {
+  HandedOver<uint16_t> normed;
+  HandedOver<float> squares;
+  bool last;
+};
+__device__ __forceinline__ Residual residual_behind(const StepArgs& a, int layer, MatrixKind kind) {
+  const Handover& h = a.handover;
+  if (kind == kDown && layer == a.layers - 1) return {{a.normed, 0}, {a.squares, 0}, true};
+  return {handed_over(h, kind == kO ? h.before_mlp : h.behind, layer),
+          handed_over(h, kind == kO ? h.squares_before_mlp : h.squares_behind, layer), false};
+}
+
+// The codes of a product's input. Two products that follow one another have different memory, since
+// blocks may still read the former's.
+__device__ __forceinline__ Codes codes_of(const StepArgs& a, MatrixKind kind) {
+  return kind == kQkv      ? Codes{a.codes, a.scales}
+         : kind == kO      ? a.attention_codes
+         : kind == kGateUp ? a.normed_codes
+                           : a.mlp_codes;
+}
+
+// The first of a lane's two tokens of a token tile.
+__device__ __forceinline__ int token_of(int t) {
+  return t * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+}
+
+// Marks what blocks will hand to one another in the first layer.
+__device__ __forceinline__ void mark_first_layer(const StepArgs& a, int unit_blocks) {
+  const Handover& h = a.handover;
+  const int threads = static_cast<int>(gridDim.x) * kThreads;
+  const int thread = static_cast<int>(threadIdx.x * gridDim.x + blockIdx.x);
+  const int count = a.rows * (a.hidden / kTileRows);
+  mark_columns(h.attention, a.rows, a.heads * a.head_dim, thread, threads);
+  mark_columns(h.before_mlp, a.rows, a.hidden, thread, threads);
+  mark_columns(h.mlp, a.rows, a.intermediate, thread, threads);
+  mark_columns(h.behind, a.rows, a.hidden, thread, threads);
+  mark_words(h.squares_before_mlp, count, thread, threads);
+  mark_words(h.squares_behind, count, thread, threads);
+  if (unit_blocks > 1) mark_teams(h.attention_parts, a.groups * a.kv_heads, thread, threads);
+}
+
+// Brings to L2 the cache entries that a layer will attend to.
+template <class Memory>
+__device__ __forceinline__ void ask_for_cache(const StepArgs& a, int layer, int unit_blocks,
+                                              const Memory& memory) {
+  const int blocks = static_cast<int>(gridDim.x);
+  for (int i = static_cast<int>(blockIdx.x); i < a.groups * a.kv_heads * unit_blocks; i += blocks) {
+    const int unit = i / unit_blocks;
+    const RowGroup group = memory.group[unit / a.kv_heads];
+    const StepRow& row = memory.row[group.first + group.count - 1];
+    ask_for_entries(a, layer, unit, row, row.visible,
+                    static_cast<int>(threadIdx.x) + i % unit_blocks * kThreads,
+                    unit_blocks * kThreads);
+  }
+}
+
+// Attention of all units, by one block each, or by several that hand over what they find.
+template <int kHeadDim, class Memory, class Put>
+__device__ __forceinline__ void attend_all(const StepArgs& a, int layer, int unit_blocks, bool bf16,
+                                           Memory& memory, Put put) {
   const int units = a.groups * a.kv_heads, block = static_cast<int>(blockIdx.x);
-  const auto put = [&](int row, int column, uint16_t value) {
-    __stcg(a.attention + activation_index(row, column, 0), value);
-  };
-  const int unit_blocks = memory.unit_blocks;
   if (unit_blocks == 1) {
 #pragma unroll 1
     for (int unit = block; unit < units; unit += static_cast<int>(gridDim.x)) {
       attend<kHeadDim, kWarps>(a, layer, unit, bf16, memory.row, memory.group, memory.attention,
                                put);
     }
-    return;
-  }
-  if (block < units * unit_blocks) {
+  } else if (block < units * unit_blocks) {
     const int unit = block / unit_blocks;
-    attend_teams<kHeadDim, kWarps>(a, layer, unit, block % unit_blocks, unit_blocks, memory.row,
-                                   memory.group, memory.attention.tail, a.attention_parts[unit]);
+    const auto parts = handed_over(a.handover, a.handover.attention_parts, layer);
+    attend_teams<kHeadDim, kWarps>(
+        a, layer, unit, block % unit_blocks, unit_blocks, memory.row, memory.group,
+        memory.attention.tail, parts.words[unit], [&](float* to, float value) {
+          HandedOver<float>{to, parts.other}.put(0, __float_as_uint(value));
+        });
   }
-  barrier();
-  put_teams_together<kHeadDim, kWarps>(a, bf16, memory.row, memory.group, put);
 }
 
 template <Kernels kKernels, class Format, int kTokenTiles>
@@ -108,7 +162,8 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
   extern __shared__ __align__(128) uint8_t shared[];
   constexpr bool kCodes = Format::kAct == Act::s8;
   constexpr bool kBf16 = Format::kAct == Act::bf16;
-  using Stream = typename Streams<kKernels>::template Stream<Format, batch_of(kTokenTiles)>;
+  using Stream =
+      typename Streams<kKernels>::template Stream<Format, interleaved_tiles<Format>(kTokenTiles)>;
   auto& memory = *reinterpret_cast<StepMemory<kKernels>*>(shared);
   const int matrices = a.layers * kMatrixKinds;
   fill_tables<Format>(a.shapes, kMatrixKinds, a.weights, matrices, memory.stream);
@@ -116,9 +171,11 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
   Stream stream(kMatrixKinds, matrices, memory.stream);
   fill_memory(a, memory);
   __syncthreads();
-  const auto squares_in = [&](void* room) {
-    return Squares(a.squares, a.rows, a.hidden, kWarps, room, Partials<kTokenTiles>::kSetBytes);
-  };
+  int longest = 0;
+  for (int i = 0; i < a.rows; ++i) longest = max(longest, memory.row[i].visible);
+  const int unit_blocks = blocks_of_unit(a.groups * a.kv_heads, longest);
+  mark_first_layer(a, unit_blocks);
+  constexpr size_t kRoom = Partials<kTokenTiles>::kSetBytes;
   unsigned expected = 0;
   const auto barrier = [&] { grid_barrier(a.arrivals, expected); };
   int turn = 0;
@@ -127,34 +184,47 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
     const int layer = phase / kMatrixKinds;
     const auto kind = static_cast<MatrixKind>(phase % kMatrixKinds);
     if (kind == kO) {
-      if (a.head_dim == 128) {
-        run_attention<128>(a, layer, kBf16, memory, barrier);
-      } else {
-        run_attention<64>(a, layer, kBf16, memory, barrier);
-      }
       barrier();
+      const auto attention = handed_over(a.handover, a.handover.attention, layer);
+      const auto put = [&](int row, int column, uint16_t value) {
+        hand_over(attention, row, column, value);
+      };
+      if (a.head_dim == 128) {
+        attend_all<128>(a, layer, unit_blocks, kBf16, memory, put);
+      } else {
+        attend_all<64>(a, layer, unit_blocks, kBf16, memory, put);
+      }
+      if (unit_blocks > 1) {
+        put_all_handed_over<kWarps>(
+            a, kBf16, memory.row, memory.group,
+            handed_over(a.handover, a.handover.attention_parts, layer).words, put);
+      }
+      __syncthreads();
     }
     const uint16_t* source = source_of(a, layer, kind);
-    Inputs inputs{reinterpret_cast<const uint8_t*>(source), a.scales};
+    Inputs inputs{reinterpret_cast<const uint8_t*>(source), nullptr};
     if constexpr (kCodes) {
-      quantize(source, a.rows, columns_of(a, layer, kind), a.four_bits, a.codes, a.scales, 0);
+      const Codes codes = codes_of(a, kind);
+      quantize(source, a.rows, columns_of(a, layer, kind), a.four_bits, codes.codes, codes.scales,
+               0);
       barrier();
-      inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
+      inputs = {reinterpret_cast<const uint8_t*>(codes.codes), codes.scales};
     }
+    const bool normed = kind == kQkv || kind == kGateUp;
+    const auto squares = [&](void* room) {
+      return squares_at(squares_of(a, layer, kind), a.rows, a.hidden, room, kRoom);
+    };
     multiply<Format, kTokenTiles>(
         stream, memory.stream.share[kind], a.shapes[kind], inputs, a.rows,
         memory.constants[threadIdx.x / 32], partials_of<kTokenTiles>(memory), turn,
         [&](void* room) {
-          if (kind == kQkv) ask_for_cache(a, layer, memory);
-          if (kind == kQkv || kind == kGateUp) {
-            ask_for_squares(squares_in(room));
-            ask_for_norm(a, 2 * layer + (kind == kQkv ? 1 : 2), memory);
-          }
+          if (!normed) return;
+          if (kind == kQkv) ask_for_cache(a, layer, unit_blocks, memory);
+          ask_for_squares(squares(room));
+          ask_for_norm(a, 2 * layer + (kind == kQkv ? 1 : 2), memory);
         },
         [&](void* room) {
-          if (kind == kQkv || kind == kGateUp) {
-            inverse_rms(squares_in(room), a.epsilon, memory.rms);
-          }
+          if (normed) inverse_rms(squares(room), a.epsilon, memory.rms);
         },
         [&](const TileSums& sums, int tile, int index, int t) {
           if (kind == kQkv) {
@@ -162,17 +232,16 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
                       [&](int token, int pair) { return memory.rotary[token][pair]; });
           } else if (kind == kGateUp) {
             silu_product(a, kBf16, sums, tile, t, memory.rms,
-                         [&](int, int token, int column, uint16_t value) {
-                           __stcg(a.mlp + activation_index(token, column, 0), value);
+                         [&](int column, const uint16_t(&two)[2]) {
+                           hand_over<8>(handed_over(a.handover, a.handover.mlp, layer), token_of(t),
+                                        a.rows, column, two[0], two[1]);
                          });
           } else {
-            const bool last = kind == kDown && layer == a.layers - 1;
-            add_to_residual(a, memory.norm[index], last ? a.head_bf16 : kBf16, sums, tile, t,
-                            memory.residual[index][0], kTileRows,
-                            [&](int, int token, int column, uint16_t first, uint16_t second) {
-                              uint16_t* to = a.normed + activation_index(token, column, 0);
-                              __stcg(to, first);
-                              __stcg(to + 8, second);
+            const Residual to = residual_behind(a, layer, kind);
+            add_to_residual(a, memory.norm[index], to.last ? a.head_bf16 : kBf16, sums, tile, t,
+                            memory.residual[index][0], kTileRows, to.squares,
+                            [&](int, int column, const uint16_t(&two)[2]) {
+                              hand_over<8>(to.normed, token_of(t), a.rows, column, two[0], two[1]);
                             });
             if (kind == kDown && a.kept != nullptr) {
               keep_residual(a, layer, tile, t, memory.residual[index][0], kTileRows);
@@ -180,14 +249,15 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
           }
         });
     copies_done();
-    barrier();
+    __syncthreads();
   }
 }
 
 template <Kernels kKernels, class Format, int kTokenTiles>
 __device__ __forceinline__ void run_head(const HeadArgs& a) {
   extern __shared__ __align__(128) uint8_t shared[];
-  using Stream = typename Streams<kKernels>::template Stream<Format, batch_of(kTokenTiles)>;
+  using Stream =
+      typename Streams<kKernels>::template Stream<Format, interleaved_tiles<Format>(kTokenTiles)>;
   auto& memory = *reinterpret_cast<StepMemory<kKernels>*>(shared);
   fill_tables<Format>(&a.shape, 1, &a.weights, 1, memory.stream);
   __syncthreads();
@@ -199,15 +269,15 @@ __device__ __forceinline__ void run_head(const HeadArgs& a) {
     grid_barrier(a.arrivals, expected);
     inputs.data = reinterpret_cast<const uint8_t*>(a.codes);
   }
-  const auto squares_in = [&](void* room) {
-    return Squares(a.squares, a.rows, a.hidden, kWarps, room, Partials<kTokenTiles>::kSetBytes);
+  constexpr size_t kRoom = Partials<kTokenTiles>::kSetBytes;
+  const auto squares = [&](void* room) {
+    return squares_at(a.squares, a.rows, a.hidden, room, kRoom);
   };
   int turn = 0;
   multiply<Format, kTokenTiles>(
       stream, memory.stream.share[0], a.shape, inputs, a.rows, memory.constants[threadIdx.x / 32],
-      partials_of<kTokenTiles>(memory), turn,
-      [&](void* room) { ask_for_squares(squares_in(room)); },
-      [&](void* room) { inverse_rms(squares_in(room), a.epsilon, memory.rms); },
+      partials_of<kTokenTiles>(memory), turn, [&](void* room) { ask_for_squares(squares(room)); },
+      [&](void* room) { inverse_rms(squares(room), a.epsilon, memory.rms); },
       [&](const TileSums& sums, int tile, int, int t) {
         place_logits(a, sums, tile, t, memory.rms);
       });

@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 #include <vector_types.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace specquant::cuda {
@@ -59,6 +60,20 @@ struct SliceExchange {
   unsigned* arrivals;  // of a group of blocks; zeros between kernels
 };
 
+// What the blocks of a narrow pass hand to one another in a layer (handover.cuh): activations, and
+// sums of squares of the residual stream. Odd layers have the same memory again, `next` bytes
+// behind.
+struct Handover {
+  AttentionParts<kMaxHeadDim>* attention_parts;  // [unit], where several blocks attend to one
+  uint16_t* attention;
+  uint16_t* before_mlp;
+  float* squares_before_mlp;
+  uint16_t* mlp;
+  uint16_t* behind;  // what the next layer takes
+  float* squares_behind;
+  std::ptrdiff_t next;
+};
+
 // Activations as integers.
 struct Codes {
   int8_t* codes;
@@ -88,8 +103,8 @@ struct StepArgs {
   float* residual;       // [row][hidden]: the embedding; a wide pass keeps the stream here
   float* squares;        // [row][hidden / 16]: sums of squares of the residual stream
   uint16_t* normed;      // the residual stream times the next norm's weights
-  __half* query;         // [row][heads · head_dim], natural order
-  AttentionParts<kMaxHeadDim>* attention_parts;  // [unit], of a narrow pass with few of them
+  Handover handover;
+  __half* query;  // [row][heads · head_dim], natural order
   uint16_t* attention;
   uint16_t* mlp;
   int8_t* codes;  // of the activations that are multiplied next, for products of integers
@@ -105,8 +120,8 @@ struct HeadArgs {
   const uint8_t* weights;
   MatrixShape shape;
   int vocabulary, hidden, hidden_padded;
-  int rows;  // of the pass, all of which are multiplied
-  int wide_rows;
+  int rows;       // of the pass, all of which are multiplied
+  int wide_rows;  // as in StepArgs
   float epsilon;
   const int32_t* logit_row;  // of each row of the pass its row of logits, or -1
   const uint16_t* normed;

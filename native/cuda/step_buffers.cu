@@ -27,8 +27,6 @@ StepBuffers::StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, 
   squares_ = DeviceBuffer(kFloats * (shape.hidden / kTileRows), kWhat);
   normed_ = DeviceBuffer(kHalves * padded_columns(shape.hidden), kWhat);
   query_ = DeviceBuffer(kHalves * width, kWhat);
-  // A unit that several blocks attend to has two of them at least.
-  attention_parts_ = DeviceBuffer(sizeof(AttentionParts<kMaxHeadDim>) * (blocks / 2), kWhat);
   attention_ = DeviceBuffer(kHalves * padded_columns(width), kWhat);
   mlp_ = DeviceBuffer(kHalves * padded_columns(shape.intermediate), kWhat);
   widest = padded_columns(std::max({widest, shape.hidden, width, shape.intermediate}));
@@ -37,9 +35,38 @@ StepBuffers::StepBuffers(const ModelShape& shape, int widest, int sliced_tiles, 
   normed_codes_ = CodesBuffer(padded_columns(shape.hidden));
   attention_codes_ = CodesBuffer(padded_columns(width));
   mlp_codes_ = CodesBuffer(padded_columns(shape.intermediate));
+  allocate_handover(blocks);
   slice_sums_ = DeviceBuffer(kFloats * kTileRows * sliced_tiles, kWhat);
   slice_arrivals_ = DeviceBuffer(sizeof(unsigned) * sliced_tiles, kWhat);
   fill_rotary(max_context, scaling);
+}
+
+void StepBuffers::allocate_handover(int blocks) {
+  constexpr std::size_t kAlignment = 256;
+  const std::size_t hidden = kHalves * padded_columns(shape_.hidden);
+  const std::size_t squares = kFloats * (shape_.hidden / kTileRows);
+  std::size_t bytes = 0;
+  uint8_t* memory = nullptr;
+  const auto take = [&]<class Element>(Element*& field, std::size_t size) {
+    field = reinterpret_cast<Element*>(memory + bytes);
+    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  const auto lay_out = [&] {
+    bytes = 0;
+    // A unit that several blocks attend to has two of them at least.
+    take(handover_.attention_parts, sizeof(AttentionParts<kMaxHeadDim>) * (blocks / 2));
+    take(handover_.attention, kHalves * padded_columns(shape_.heads * shape_.head_dim));
+    take(handover_.before_mlp, hidden);
+    take(handover_.squares_before_mlp, squares);
+    take(handover_.mlp, kHalves * padded_columns(shape_.intermediate));
+    take(handover_.behind, hidden);
+    take(handover_.squares_behind, squares);
+  };
+  lay_out();
+  handover_memory_ = DeviceBuffer(2 * bytes, kWhat);
+  memory = handover_memory_.as<uint8_t>();
+  lay_out();
+  handover_.next = static_cast<std::ptrdiff_t>(bytes);
 }
 
 void StepBuffers::fill_rotary(int max_context, const core::RopeScaling& scaling) {
@@ -76,8 +103,8 @@ void StepBuffers::describe(StepArgs& a) const {
   a.normed = normed_.as<uint16_t>();
   a.first = a.normed;
   a.first_padded = a.hidden_padded;
+  a.handover = handover_;
   a.query = query_.as<__half>();
-  a.attention_parts = attention_parts_.as<AttentionParts<kMaxHeadDim>>();
   a.attention = attention_.as<uint16_t>();
   a.mlp = mlp_.as<uint16_t>();
   a.codes = codes_.as<int8_t>();

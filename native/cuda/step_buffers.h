@@ -30,12 +30,17 @@ class StepBuffers {
     DeviceBuffer codes_, scales_;
   };
 
+  // Twice what Handover points to.
+  void allocate_handover(int blocks);
+
   void fill_rotary(int max_context, const core::RopeScaling& scaling);
 
   const ModelShape shape_;
-  DeviceBuffer rotary_, residual_, squares_, normed_, query_, attention_parts_, attention_, mlp_,
-      codes_, scales_, slice_sums_, slice_arrivals_;
+  DeviceBuffer rotary_, residual_, squares_, normed_, query_, attention_, mlp_, codes_, scales_,
+      slice_sums_, slice_arrivals_;
   CodesBuffer normed_codes_, attention_codes_, mlp_codes_;
+  DeviceBuffer handover_memory_;
+  Handover handover_{};
 };
 
 }  // namespace specquant::cuda

@@ -38,7 +38,6 @@ struct StepMemory {
   float rms[kNarrowRows];
   StepRow row[kNarrowRows];
   RowGroup group[kNarrowRows];
-  int unit_blocks;  // that attend to a unit
   float2 rotary[kNarrowRows][kMaxHeadDim / 2];
   float norm[kResidualTiles][kTileRows];  // weights of the next norm, of the block's own tiles
   float residual[kResidualTiles][kNarrowRows][kTileRows];  // of the tiles that the block owns

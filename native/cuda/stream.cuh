@@ -15,32 +15,50 @@ constexpr int kMaxSlots = 4;
 constexpr int kMaxMatrices = 384;
 
 // What a warp takes of a matrix: one part of the columns, of every `stride`-th tile from `first`.
-// Warps of a block that take different parts of the same tiles are a team.
-struct Share {
+// Warps of a block that take different parts of the same tiles are a team, of which there are
+// `teams`, with a warp for each of `parts`.
+struct alignas(8) Share {
   int tiles, first, stride;
-  int begin, stages;  // of the part
-  int row_stages;     // of a whole tile
+  int16_t begin, stages;  // of the part
+  int16_t row_stages;     // of a whole tile
+  int8_t team, part, teams, parts;
+  int8_t slice_parts;  // parts of a slice
 };
+static_assert(sizeof(Share) == 24);
 
 __device__ __forceinline__ Share share_of(const MatrixShape& shape, int warp, int block_stages) {
   const int part = warp % shape.parts, team = warp / shape.parts, teams = kWarps / shape.parts;
   const int blocks = shape.stages / block_stages;
   Share share{};
+  share.team = static_cast<int8_t>(team);
+  share.part = static_cast<int8_t>(part);
+  share.teams = static_cast<int8_t>(teams);
+  share.parts = static_cast<int8_t>(shape.parts);
+  share.slice_parts = static_cast<int8_t>(shape.parts / shape.slices);
   share.first = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * team;
   share.stride = static_cast<int>(gridDim.x) * teams;
   share.tiles = share.first < shape.tiles ? (shape.tiles - 1 - share.first) / share.stride + 1 : 0;
-  share.begin = blocks * part / shape.parts * block_stages;
-  share.stages = blocks * (part + 1) / shape.parts * block_stages - share.begin;
-  share.row_stages = shape.stages;
+  const int begin = blocks * part / shape.parts * block_stages;
+  const int end = blocks * (part + 1) / shape.parts * block_stages;
+  share.begin = static_cast<int16_t>(begin);
+  share.stages = static_cast<int16_t>(end - begin);
+  share.row_stages = static_cast<int16_t>(shape.stages);
   return share;
 }
 
+// Copies of a stream that follow one another at equal distances; none are left at its end.
+struct alignas(16) CopyRun {
+  const uint8_t* next;
+  uint32_t apart;  // bytes
+  uint16_t left, bytes;
+};
+
 // What a warp's stream asks for next; one lane at a time reads and writes it.
 struct StreamState {
-  const uint8_t* next;
-  int tile_bytes;  // from one tile's stage to the next tile's
-  int last;        // stages of a part's last copy
-  int copies_left, in_batch, batch;
+  CopyRun run;
+  const uint8_t* begin;  // of the run
+  int copies_left;       // of the batch's tiles, that of the run included
+  int batch, last;       // stages of a part's last copy
   int matrix, kind, tile;
 };
 
@@ -82,26 +100,23 @@ struct StageOrder {
   const int kinds, matrices;
   int warp;
 
-  // Bytes of the present copy.
-  static __device__ __forceinline__ int bytes(const StreamState& s) {
-    return (s.copies_left == 1 ? s.last : kTogether) * Format::kStageBytes;
-  }
-
   __device__ __forceinline__ void start(StreamState& s) const {
     s.matrix = s.kind = -1;
     open_next_matrix(s);
   }
   // To the copy behind the present one.
   __device__ __forceinline__ void step(StreamState& s) const {
-    if (s.in_batch + 1 < s.batch) {
-      ++s.in_batch;
-      s.next += s.tile_bytes;
-      return;
+    if (s.run.left > 1) {
+      s.run.next += s.run.apart;
+      --s.run.left;
+    } else {
+      next_run(s);
     }
-    s.in_batch = 0;
+  }
+  __device__ __forceinline__ void next_run(StreamState& s) const {
     if (--s.copies_left > 0) {
-      s.next -=
-          static_cast<int64_t>(s.tile_bytes) * (s.batch - 1) - kTogether * Format::kStageBytes;
+      s.begin += kTogether * Format::kStageBytes;
+      open_run(s);
       return;
     }
     s.tile += s.batch;
@@ -113,15 +128,22 @@ struct StageOrder {
   }
 
  private:
+  __device__ __forceinline__ void open_run(StreamState& s) const {
+    s.run.next = s.begin;
+    s.run.left = static_cast<uint16_t>(s.batch);
+    s.run.bytes =
+        static_cast<uint16_t>((s.copies_left == 1 ? s.last : kTogether) * Format::kStageBytes);
+  }
   __device__ __forceinline__ void open_batch(StreamState& s) const {
     const Share& share = memory.share[s.kind][warp];
-    s.batch = min(kBatch, share.tiles - s.tile);
-    s.in_batch = 0;
     s.copies_left = (share.stages + kTogether - 1) / kTogether;
-    s.next = memory.weights[s.matrix] +
-             (static_cast<size_t>(share.first + s.tile * share.stride) * share.row_stages +
-              share.begin) *
-                 Format::kStageBytes;
+    // Tiles of one copy each follow one another whatever their batch.
+    s.batch = s.copies_left == 1 ? share.tiles : min(kBatch, share.tiles - s.tile);
+    s.begin = memory.weights[s.matrix] +
+              (static_cast<size_t>(share.first + s.tile * share.stride) * share.row_stages +
+               share.begin) *
+                  Format::kStageBytes;
+    open_run(s);
   }
   __device__ void open_next_matrix(StreamState& s) const {
     while (++s.matrix < matrices) {
@@ -130,10 +152,11 @@ struct StageOrder {
       if (share.tiles == 0) continue;
       s.tile = 0;
       s.last = (share.stages - 1) % kTogether + 1;
-      s.tile_bytes = share.stride * share.row_stages * Format::kStageBytes;
+      s.run.apart = static_cast<uint32_t>(share.stride * share.row_stages * Format::kStageBytes);
       open_batch(s);
       return;
     }
+    s.run.left = 0;
   }
 };
 
@@ -184,11 +207,17 @@ class WeightStream {
 
   __device__ __forceinline__ void ask(int slot) {
     StreamState& s = memory_.state[order_.warp];
-    if (s.matrix >= order_.matrices) return;
-    const int bytes = Order::bytes(s);
-    barrier_expect(barriers_ + slot * 8, bytes);
-    bulk_copy_once(ring_ + slot * kSlotBytes, s.next, bytes, barriers_ + slot * 8);
-    order_.step(s);
+    CopyRun run = s.run;
+    if (run.left == 0) return;
+    barrier_expect(barriers_ + slot * 8, run.bytes);
+    bulk_copy_once(ring_ + slot * kSlotBytes, run.next, run.bytes, barriers_ + slot * 8);
+    if (run.left > 1) {
+      run.next += run.apart;
+      --run.left;
+      s.run = run;
+    } else {
+      order_.next_run(s);
+    }
   }
 
   StreamMemory& memory_;

@@ -50,7 +50,22 @@ __device__ __forceinline__ Inputs wide_inputs(const StepArgs& a, int layer, Matr
                                                      : a.normed_codes;
     return {reinterpret_cast<const uint8_t*>(codes.codes), codes.scales};
   } else {
-    return {reinterpret_cast<const uint8_t*>(source_of(a, layer, kind)), nullptr};
+    const uint16_t* from = kind == kO                   ? a.attention
+                           : kind == kDown              ? a.mlp
+                           : layer == 0 && kind == kQkv ? a.first
+                                                        : a.normed;
+    return {reinterpret_cast<const uint8_t*>(from), nullptr};
+  }
+}
+
+// A column of the lane's two tokens.
+template <int kTokenTiles>
+__device__ __forceinline__ void put_two(uint16_t* to, int t, int rows, int column,
+                                        const uint16_t (&two)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = t * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
+    if (token < rows) __stcg(to + activation_index(token, column, kTokenTiles * 8), two[i]);
   }
 }
 
@@ -67,16 +82,15 @@ __device__ __forceinline__ void finish_residual(const StepArgs& a, int layer, Ma
   for (int i = 0; i < kTiles; ++i) {
     const int own = tile + i;
     add_to_residual(a, norm + own * kTileRows, last ? a.head_bf16 : kBf16, sums_at(i), own, t,
-                    a.residual + own * kTileRows, a.hidden,
-                    [&](int token_of_two, int token, int column, uint16_t first, uint16_t second) {
+                    a.residual + own * kTileRows, a.hidden, {a.squares, 0},
+                    [&](int half, int column, const uint16_t(&two)[2]) {
                       if (kCodes && !last) {
-                        values[token_of_two][2 * i] = __half2float(__ushort_as_half(first));
-                        values[token_of_two][2 * i + 1] = __half2float(__ushort_as_half(second));
-                        return;
+                        for (int k = 0; k < 2; ++k) {
+                          values[k][2 * i + half] = __half2float(__ushort_as_half(two[k]));
+                        }
+                      } else {
+                        put_two<kTokenTiles>(a.normed, t, a.rows, column, two);
                       }
-                      constexpr int kRows = kTokenTiles * 8;
-                      __stcg(a.normed + activation_index(token, column, kRows), first);
-                      __stcg(a.normed + activation_index(token, column + 8, kRows), second);
                     });
     if (kind == kDown && a.kept != nullptr) {
       keep_residual(a, layer, own, t, a.residual + own * kTileRows, a.hidden);
@@ -98,14 +112,15 @@ __device__ __forceinline__ void finish_gate_up(const StepArgs& a, SumsAt sums_at
   float values[2][kTiles] = {};
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
-    silu_product(a, kBf16, sums_at(i), tile + i, t, rms,
-                 [&](int token_of_two, int token, int column, uint16_t value) {
-                   if constexpr (kCodes) {
-                     values[token_of_two][i] = __half2float(__ushort_as_half(value));
-                   } else {
-                     __stcg(a.mlp + activation_index(token, column, kTokenTiles * 8), value);
-                   }
-                 });
+    silu_product(a, kBf16, sums_at(i), tile + i, t, rms, [&](int column, const uint16_t(&two)[2]) {
+      if constexpr (kCodes) {
+        for (int k = 0; k < 2; ++k) {
+          values[k][i] = __half2float(__ushort_as_half(two[k]));
+        }
+      } else {
+        put_two<kTokenTiles>(a.mlp, t, a.rows, column, two);
+      }
+    });
   }
   if constexpr (kCodes) {
     put_tile_codes({a.mlp_codes, a.four_bits, kTokenTiles * 8}, values, a.rows, tile * 8, t);
