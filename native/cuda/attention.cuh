@@ -225,13 +225,13 @@ __device__ __forceinline__ void attend(const StepArgs& a, int layer, int unit, b
   }
 }
 
-// Blocks that attend to a unit of a narrow pass whose longest row sees `longest` entries. Two are
-// worth their handing over only for many entries.
+// Blocks that attend to a unit of a narrow pass whose longest row sees `longest` entries. What they
+// hand over is worth it where they are many or the entries are.
 __device__ __forceinline__ int blocks_of_unit(int units, int longest) {
-  constexpr int kManyEntries = 512;
+  constexpr int kManyBlocks = 8, kManyEntries = 512;
   int blocks = 1;
   while (blocks < kTeams && blocks * 2 * units <= static_cast<int>(gridDim.x)) blocks *= 2;
-  return blocks == 2 && longest <= kManyEntries ? 1 : blocks;
+  return blocks < kManyBlocks && longest <= kManyEntries ? 1 : blocks;
 }
 
 // Marks all that blocks of all units will hand over in a pass's first layer. Part of the grid's

@@ -15,12 +15,6 @@ namespace specquant::cuda {
 // Tiles of a warp whose sums are added to those of its team at a time.
 __host__ __device__ constexpr int batch_of(int token_tiles) { return 4 / token_tiles; }
 
-// Those that take a stage each before the next: their sums need registers.
-template <class Format>
-__host__ __device__ constexpr int interleaved_tiles(int token_tiles) {
-  return Format::kStageColumns == 64 ? batch_of(token_tiles) : 2;
-}
-
 // Sums of a tile's rows l/4 and l/4 + 8 for tokens 2·(l%4) and + 1 of a token tile: {row, token},
 // {row, token + 1}, {row + 8, token}, {row + 8, token + 1}.
 using TileSums = float4;
@@ -88,7 +82,7 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
                                          uint8_t* constant_bytes, Partials<kTokenTiles>& partials,
                                          int& turn, Meanwhile meanwhile, Settle settle,
                                          Epilogue epilogue) {
-  constexpr int kBatch = batch_of(kTokenTiles), kTogether = interleaved_tiles<Format>(kTokenTiles);
+  constexpr int kBatch = batch_of(kTokenTiles);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Share share = shares[warp];
   const int parts = share.parts, teams = share.teams;
@@ -183,57 +177,54 @@ __device__ __forceinline__ void multiply(Stream& stream, const Share* shares,
         add_products(kBoth, 0, stream.wait(), sums, [&] { stream.release(); });
         keep(i, sums);
       }
-    } else {
+    } else if (count > 0) {
+      float sums[kBatch][kTokenTiles][4] = {};
       const auto release = [&] { stream.release(); };
       // Activations of a part that does not stay are others each time.
       const auto load_again = [&](int i, int stage) {
         if (!stays && stage < share.stages) load(i, stage);
       };
-#pragma unroll 1
-      for (int done = 0; done < count; done += kTogether) {
-        float sums[kTogether][kTokenTiles][4] = {};
-        // take(stages, i) with what the stream has next of each tile.
-        const auto each_tile = [&](auto take) {
+      // take(stages, i) with what the stream has next of each tile.
+      const auto each_tile = [&](auto take) {
 #pragma unroll
-          for (int i = 0; i < kTogether; ++i) {
-            if (done + i < count) take(stream.wait(), i);
-          }
-        };
+        for (int i = 0; i < kBatch; ++i) {
+          if (i < count) take(stream.wait(), i);
+        }
+      };
 #pragma unroll 1
-        for (int stage = 0; stage < share.stages; stage += kInputs) {
-          const bool second = stage + 1 < share.stages;
-          const int next = stage + kInputs < share.stages ? stage + kInputs : 0;
-          if (!stays) {
-            await(second ? kInputs : 1, stage);
-            prepare(second);
-          }
-          if constexpr (Stream::kTogether == kInputs) {
-            each_tile([&](const uint8_t* stages, int i) {
-              if (second) {
-                add_products(kBoth, 0, stages, sums[i], release);
-              } else {
-                add_products(kOne, 0, stages, sums[i], release);
-              }
-            });
-            load_again(0, next);
-            load_again(1, next + 1);
-          } else {
-            static_assert(Stream::kTogether == 1);
-#pragma unroll
-            for (int k = 0; k < kInputs; ++k) {
-              if (k == 0 || second) {
-                each_tile([&](const uint8_t* stages, int i) {
-                  add_products(kOne, k, stages, sums[i], release);
-                });
-              }
-              load_again(k, next + k);
+      for (int stage = 0; stage < share.stages; stage += kInputs) {
+        const bool second = stage + 1 < share.stages;
+        const int next = stage + kInputs < share.stages ? stage + kInputs : 0;
+        if (!stays) {
+          await(second ? kInputs : 1, stage);
+          prepare(second);
+        }
+        if constexpr (Stream::kTogether == kInputs) {
+          each_tile([&](const uint8_t* stages, int i) {
+            if (second) {
+              add_products(kBoth, 0, stages, sums[i], release);
+            } else {
+              add_products(kOne, 0, stages, sums[i], release);
             }
+          });
+          load_again(0, next);
+          load_again(1, next + 1);
+        } else {
+          static_assert(Stream::kTogether == 1);
+#pragma unroll
+          for (int k = 0; k < kInputs; ++k) {
+            if (k == 0 || second) {
+              each_tile([&](const uint8_t* stages, int i) {
+                add_products(kOne, k, stages, sums[i], release);
+              });
+            }
+            load_again(k, next + k);
           }
         }
+      }
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          if (done + i < count) keep(done + i, sums[i]);
-        }
+      for (int i = 0; i < kBatch; ++i) {
+        if (i < count) keep(i, sums[i]);
       }
     }
     if (batch == 0) settle(room);

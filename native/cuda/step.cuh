@@ -162,8 +162,7 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
   extern __shared__ __align__(128) uint8_t shared[];
   constexpr bool kCodes = Format::kAct == Act::s8;
   constexpr bool kBf16 = Format::kAct == Act::bf16;
-  using Stream =
-      typename Streams<kKernels>::template Stream<Format, interleaved_tiles<Format>(kTokenTiles)>;
+  using Stream = typename Streams<kKernels>::template Stream<Format, batch_of(kTokenTiles)>;
   auto& memory = *reinterpret_cast<StepMemory<kKernels>*>(shared);
   const int matrices = a.layers * kMatrixKinds;
   fill_tables<Format>(a.shapes, kMatrixKinds, a.weights, matrices, memory.stream);
@@ -256,8 +255,7 @@ __device__ __forceinline__ void run_layers(const StepArgs& a) {
 template <Kernels kKernels, class Format, int kTokenTiles>
 __device__ __forceinline__ void run_head(const HeadArgs& a) {
   extern __shared__ __align__(128) uint8_t shared[];
-  using Stream =
-      typename Streams<kKernels>::template Stream<Format, interleaved_tiles<Format>(kTokenTiles)>;
+  using Stream = typename Streams<kKernels>::template Stream<Format, batch_of(kTokenTiles)>;
   auto& memory = *reinterpret_cast<StepMemory<kKernels>*>(shared);
   fill_tables<Format>(&a.shape, 1, &a.weights, 1, memory.stream);
   __syncthreads();
